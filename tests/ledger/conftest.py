@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack
 
 import pytest
 
 from ledger.agents.offer_index import OfferIndex
 from ledger.embedded.server import EmbeddedPostgres
 from ledger.reads.reader import LedgerReader
+from ledger.writer.store import LedgerStore
 from tests.conftest import Database, copied_database
 from tests.ledger.checking import Auditor
+from tests.ledger.making import NextWriter, begin, open_store
 
 
 @pytest.fixture
@@ -30,6 +33,35 @@ def shared_database(
     name = "shared_" + request.module.__name__.rpartition(".")[2]
     with copied_database(postgres, migrated_template, name) as made:
         yield made
+
+
+@pytest.fixture
+async def next_writer(database: Database, auditor: Auditor) -> AsyncIterator[NextWriter]:
+    """Open the test's ledger as its next writer, which reads the rows anew and ends the last one.
+
+    The books must be sound when the test ends.
+    """
+    async with AsyncExitStack() as stack:
+
+        async def open_next() -> LedgerStore:
+            opened = await open_store(database.service_url)
+            stack.push_async_callback(opened.close)
+            return opened
+
+        yield open_next
+
+
+@pytest.fixture
+async def empty_store(next_writer: NextWriter) -> LedgerStore:
+    """The test's ledger, empty."""
+    return await next_writer()
+
+
+@pytest.fixture
+async def store(empty_store: LedgerStore) -> LedgerStore:
+    """The test's ledger, with a payer who has money and a member that holds every shard."""
+    await begin(empty_store)
+    return empty_store
 
 
 @pytest.fixture

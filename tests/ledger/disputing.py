@@ -111,11 +111,9 @@ async def stake(database: Database, store: LedgerStore, *, free: int, locked: in
     await store.close()
 
 
-async def paid_workflow(
-    store: LedgerStore, epoch: int, *micro: int, agent: str = AGENT, **terms: Any
-) -> Flow:
+async def paid_workflow(store: LedgerStore, *micro: int, agent: str = AGENT, **terms: Any) -> Flow:
     """Run a workflow whose nodes `a`, `b`, … cost these amounts."""
-    flow = Flow(epoch, **terms)
+    flow = Flow(**terms)
     payments = [
         flow.pay(amount, node=node, agent=agent) for node, amount in zip("abc", micro, strict=False)
     ]

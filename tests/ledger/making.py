@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, LiteralString
@@ -35,6 +35,8 @@ GENESIS = Genesis("test", 500)
 PAYER = "did:test:payer"
 AGENT = "did:test:agent"
 MEMBER = "member-1"
+
+NextWriter = Callable[[], Awaitable[LedgerStore]]
 
 _numbers = count(1)
 
@@ -125,12 +127,16 @@ async def open_with_member(
     micro: int = 100 * CREDIT,
     writer: type[LedgerStore] = CheckedWriter,
     lives: ToldLives | None = None,
-) -> tuple[LedgerStore, int]:
-    """Open a ledger with a payer who has money and a member that holds every shard, under the epoch
-    that is returned."""
+) -> LedgerStore:
+    """Open a ledger with a payer who has money and a member that holds every shard."""
     store = await open_store(url, writer, lives=lives)
+    await begin(store, micro)
+    return store
+
+
+async def begin(store: LedgerStore, micro: int = 100 * CREDIT) -> None:
+    """Give a payer money, and a member every shard."""
     await store.commit([join(), take(), deposit(micro)], AT)
-    return store, 1
 
 
 def join(member: str = MEMBER, *, address: str = "") -> JoinCluster:
@@ -182,9 +188,12 @@ def deposit(micro: int, *, owner_did: str = PAYER, key: str = "", body: bytes = 
 
 @dataclass
 class Flow:
-    """A workflow in the making: each method returns the next command about it."""
+    """A workflow in the making: each method returns the next command about it.
 
-    epoch: int
+    `epoch`: of its shard, 1 where a member has taken all shards once.
+    """
+
+    epoch: int = 1
     hold: int = 10 * CREDIT
     estimate: int = 5 * CREDIT
     payer: str = PAYER

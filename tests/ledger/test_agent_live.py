@@ -20,9 +20,10 @@ from ledger.agents.agent_live import (
 )
 from ledger.agents.directory_reads import LIVE
 from ledger.reads.reader import LedgerReader
+from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
-from tests.ledger.making import all_of, card, new_key, open_with_member
+from tests.ledger.making import all_of, card, new_key
 from tests.ledger.test_timeouts import TIMEOUT_S, frozen
 
 pytestmark = pytest.mark.anyio
@@ -88,9 +89,8 @@ async def test_a_probe_stands_beside_the_heartbeat(
 
 
 async def test_who_is_overdue_or_named_is_probed_and_then_left_alone_for_a_while(
-    database: Database, live: LivenessStore, reader: LedgerReader
+    store: LedgerStore, database: Database, live: LivenessStore, reader: LedgerReader
 ) -> None:
-    store, _ = await open_with_member(database.service_url)
     dids = [f"did:x:{name}" for name in "abcd"]
     await store.commit([card(did, key=new_key()) for did in dids], 1)
     await store.commit([card("did:x:nowhere", endpoint="")], 1)
@@ -113,7 +113,6 @@ async def test_who_is_overdue_or_named_is_probed_and_then_left_alone_for_a_while
     assert await due() == [], "after two failures the pause is twice as long"
     age(database, "did:x:a", "probe_ms", PROBE_PAUSE_MS)
     assert await due() == ["did:x:a"]
-    await store.close()
 
 
 @pytest.mark.slow

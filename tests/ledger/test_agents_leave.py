@@ -18,7 +18,6 @@ from tests.ledger.making import (
     PAYER,
     card,
     new_key,
-    open_with_member,
 )
 
 pytestmark = pytest.mark.anyio
@@ -48,9 +47,8 @@ async def state(database: Database) -> tuple[str, int, int]:
 
 @pytest.mark.parametrize("is_one_batch", [True, False])
 async def test_who_comes_back_after_leaving_has_a_new_token_revision(
-    database: Database, is_one_batch: bool
+    store: LedgerStore, database: Database, is_one_batch: bool
 ) -> None:
-    store, _ = await open_with_member(database.service_url)
     steps = [card(), card(), leave(), card(), card()]
     if is_one_batch:
         told = await results(store, *steps)
@@ -58,23 +56,19 @@ async def test_who_comes_back_after_leaving_has_a_new_token_revision(
         told = [(await results(store, step))[0] for step in steps]
     assert [result.get("tokenRevision") for result in told] == [1, 1, None, 4, 4]
     assert await state(database) == ("active", 5, 4)
-    await store.close()
 
 
-async def test_a_change_that_started_from_an_older_card_is_refused(database: Database) -> None:
-    store, _ = await open_with_member(database.service_url)
+async def test_a_change_that_started_from_an_older_card_is_refused(store: LedgerStore) -> None:
     await results(store, card(), card(revision_expected=1))
     (late,) = await store.commit([card(revision_expected=1)], AT)
     assert late.error is ErrorCode.CONFLICT
     await results(store, leave())
     (gone,) = await store.commit([card(revision_expected=3)], AT)
     assert gone.error is ErrorCode.CONFLICT
-    await store.close()
 
 
-async def test_active_agents_of_an_owner_are_bounded(database: Database) -> None:
+async def test_active_agents_of_an_owner_are_bounded(store: LedgerStore) -> None:
     """An owner registered as many as it liked, and each was looked at by every search."""
-    store, _ = await open_with_member(database.service_url)
 
     async def errors(*commands: Command) -> list[ErrorCode | None]:
         return [outcome.error for outcome in await store.commit(list(commands), AT)]
@@ -92,4 +86,3 @@ async def test_active_agents_of_an_owner_are_bounded(database: Database) -> None
     assert await errors(leave("did:test:b"), leave("did:test:c")) == [None, None]
     assert await errors(*(bounded(name) for name in "abc")) == [None, None, full]
     assert await errors(card("did:test:f")) == [None], "of a command of before, which has no bound"
-    await store.close()

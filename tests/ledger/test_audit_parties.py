@@ -20,7 +20,7 @@ from ledger.disputes.dispute_commands import GiveFeedback
 from ledger.identity.name_commands import RegisterName, RenewName
 from ledger.keys.key_commands import RevokeKey
 from ledger.tasks.task_commands import SettleTask, settle_task_key
-from tests.conftest import Database
+from ledger.writer.store import LedgerStore
 from tests.ledger import test_auctions as auctions
 from tests.ledger.checking import Auditor
 from tests.ledger.disputing import about, decide, slash
@@ -30,12 +30,11 @@ from tests.ledger.making import (
     CREDIT,
     PAYER,
     Flow,
+    NextWriter,
     api_key,
     card,
     deposit,
     new_key,
-    open_store,
-    open_with_member,
     revoke,
     unrevoke,
 )
@@ -67,9 +66,9 @@ def parties_after(auditor: Auditor, audit_id: int) -> list[set[str]]:
     return list(parties.values())
 
 
-def list_cases(epoch: int) -> list[tuple[Command, set[str]]]:
+def list_cases() -> list[tuple[Command, set[str]]]:
     """Return commands, each with the parties of its entry."""
-    paid, failed = Flow(epoch), Flow(epoch)
+    paid, failed = Flow(), Flow()
     dispute = about(paid, respondent_did=AGENT)
     name = RegisterName(
         key=new_key(), actor_did=ADMIN, is_admin=True, name="mine", agent_did=AGENT, months=12,
@@ -138,22 +137,19 @@ def list_cases(epoch: int) -> list[tuple[Command, set[str]]]:
 
 @pytest.mark.parametrize("is_new_writer", [False, True])
 async def test_each_entry_has_the_parties_of_its_events(
-    database: Database, auditor: Auditor, is_new_writer: bool
+    store: LedgerStore, next_writer: NextWriter, auditor: Auditor, is_new_writer: bool
 ) -> None:
     """Also where each command meets a writer that remembers nothing."""
-    store, epoch = await open_with_member(database.service_url)
     begun = int(auditor.one("SELECT audit_seq FROM head"))
-    cases = list_cases(epoch)
+    cases = list_cases()
     batches = [[command for command, _ in cases]]
     if is_new_writer:
         batches = [[command] for command in batches[0]]
     for batch in batches:
         if is_new_writer:
-            await store.close()
-            store = await open_store(database.service_url)
+            store = await next_writer()
         for outcome in await store.commit(batch, AT + 50):
             assert outcome.error is None, outcome
-    await store.close()
     found = parties_after(auditor, begun)
     assert OTHER in str(auditor.one("SELECT body FROM audit WHERE body LIKE '%%\"reason%%'"))
     named = [type(command).__name__ for command, _ in cases]
@@ -165,8 +161,10 @@ async def test_each_entry_has_the_parties_of_its_events(
     assert parties_after(auditor, 0)[0] == set()
 
 
-async def test_bidders_are_parties_of_their_round(database: Database, auditor: Auditor) -> None:
-    store, flow = await auctions.auctioned(database.service_url, auctions.A, auctions.B)
+async def test_bidders_are_parties_of_their_round(
+    store: LedgerStore, next_writer: NextWriter, auditor: Auditor
+) -> None:
+    flow = await auctions.auctioned(store, auctions.A, auctions.B)
     await store.commit([card("did:test:c", owner_did=OWNER)], AT)
     begun = int(auditor.one("SELECT audit_seq FROM head"))
     (bidding,) = await store.commit([auctions.bid(flow, auctions.A, 5)], AT)
@@ -179,10 +177,8 @@ async def test_bidders_are_parties_of_their_round(database: Database, auditor: A
         "a", NodeStatus.DISPATCHED, attempt=1, agent_did=auctions.A, auction_round=1
     )
     advance = replace(flow.advance(closed, dispatched), actor_did="member-1")
-    await store.close()
-    store = await open_store(database.service_url)
+    store = await next_writer()
     await store.commit([advance], auctions.CLOSES)
-    await store.close()
     placed, awarded = parties_after(auditor, begun)
     assert placed - {PAYER} < awarded
     assert auctions.A in awarded
@@ -191,10 +187,9 @@ async def test_bidders_are_parties_of_their_round(database: Database, auditor: A
 
 
 async def test_an_agents_owner_is_the_one_that_it_had_then(
-    database: Database, auditor: Auditor
+    store: LedgerStore, auditor: Auditor
 ) -> None:
     """A claim that gave way, and then an heir."""
-    store, _ = await open_with_member(database.service_url)
     begun = int(auditor.one("SELECT audit_seq FROM head"))
     claimed = card(owner_did=OTHER)
     proven = card(owner_did=PAYER, proof=OPERATOR, lines_taken=())
@@ -203,7 +198,6 @@ async def test_an_agents_owner_is_the_one_that_it_had_then(
     auditor.connection.execute("UPDATE readiness SET seen_ms = %s", (AT + 400 * 86_400_000,))
     outcomes += await store.commit([run(), card(owner_did=HEIR, proof=OPERATOR)], AT + 1)
     assert [outcome.error for outcome in outcomes] == [None] * 6
-    await store.close()
     assert parties_after(auditor, begun) == [
         {AGENT, OTHER},
         {AGENT, OTHER, PAYER},

@@ -5,20 +5,19 @@ from __future__ import annotations
 import pytest
 
 from ledger.reads.reader import LedgerReader
-from tests.conftest import Database
-from tests.ledger.making import AT, PAYER, deposit, open_store
+from ledger.writer.store import LedgerStore
+from tests.ledger.making import AT, PAYER, deposit
 
 pytestmark = pytest.mark.anyio
 STEP_MS = 1_000
 
 
 async def test_a_period_holds_the_entries_of_its_times_alone(
-    database: Database, reader: LedgerReader
+    empty_store: LedgerStore, reader: LedgerReader
 ) -> None:
-    store = await open_store(database.service_url)
     for number in range(1, 6):
         # Several entries have one time, those of one batch.
-        await store.commit([deposit(1) for _ in range(number)], AT + number * STEP_MS)
+        await empty_store.commit([deposit(1) for _ in range(number)], AT + number * STEP_MS)
     rows = await reader.audit(limit=100)
     times = sorted({row["created_ms"] for row in rows})
     assert len(rows) == 1 + 15
@@ -34,4 +33,3 @@ async def test_a_period_holds_the_entries_of_its_times_alone(
             assert [row["id"] for row in found] == wanted, (start, end)
             own = await reader.audit(limit=100, start_ms=start, end_ms=end, party_did=PAYER)
             assert [row["id"] for row in own] == [one for one in wanted if one > 1], (start, end)
-    await store.close()

@@ -24,9 +24,8 @@ from core.workflow.transitions import NodeStatus, WorkflowStatus
 from ledger.commands import OutcomeStatus
 from ledger.writer.state_cache import OpenRound
 from ledger.writer.store import LedgerStore
-from tests.conftest import Database
 from tests.ledger.checking import Auditor
-from tests.ledger.making import AT, CREDIT, Flow, card, deposit, open_with_member
+from tests.ledger.making import AT, CREDIT, Flow, NextWriter, card, deposit
 from tests.ledger.test_auctions import CLOSES, A, B, auctioned, bid, end, one
 from tests.ledger.test_stakes import parts, stake, unstake
 
@@ -35,21 +34,21 @@ pytestmark = pytest.mark.anyio
 START = WorkflowChanged(WorkflowStatus.RUNNING, CLOSES)
 
 
-async def staked(url: str, *dids: str, micro: int = CREDIT) -> tuple[LedgerStore, Flow]:
+async def staked(store: LedgerStore, *dids: str, micro: int = CREDIT) -> Flow:
     """Open a ledger with an open auction, and these agents with so much stake each."""
-    store, flow = await auctioned(url, *dids)
+    flow = await auctioned(store, *dids)
     given = [deposit(micro, owner_did=did) for did in dids]
     put_up = [stake(micro, agent=did, actor=did) for did in dids]
     outcomes = await store.commit([*given, *put_up], AT)
     assert all(outcome.status is OutcomeStatus.APPLIED for outcome in outcomes), outcomes
-    return store, flow
+    return flow
 
 
 async def test_a_bid_locks_the_most_that_it_may_require_until_its_round_is_awarded(
-    database: Database, auditor: Auditor
+    store: LedgerStore, next_writer: NextWriter, auditor: Auditor
 ) -> None:
     """A new writer frees what another has locked, and the winner's lock follows at once."""
-    store, flow = await staked(database.service_url, A, B, micro=60_000)
+    flow = await staked(store, A, B, micro=60_000)
     await one(store, bid(flow, A, 200_000))
     await one(store, bid(flow, B, 900_000))
     assert (parts(auditor, A), parts(auditor, B)) == ((30_000, 30_000), (0, 60_000))
@@ -57,8 +56,7 @@ async def test_a_bid_locks_the_most_that_it_may_require_until_its_round_is_award
     assert refused.error is ErrorCode.STAKE_LOCKED
     told = (await one(store, end(flow), CLOSES)).result["bids"]
     assert [each["stakeLockedMicro"] for each in told] == [30_000, 60_000]
-    await store.close()
-    store, _ = await open_with_member(database.service_url, micro=1)
+    store = await next_writer()
     closed = AuctionClosed("a", 1, A, 900_000, ())
     dispatched = NodeChanged(
         "a", NodeStatus.DISPATCHED, attempt=1, agent_did=A, stake_micro=55_000, auction_round=1
@@ -73,13 +71,12 @@ async def test_a_bid_locks_the_most_that_it_may_require_until_its_round_is_award
     )
     assert amounts == 0, "what is locked for a bid tells its amount"
     auditor.check()
-    await store.close()
 
 
 async def test_a_round_that_gives_the_award_to_the_next_bid_stores_the_earlier_bids(
-    database: Database, auditor: Auditor
+    store: LedgerStore, auditor: Auditor
 ) -> None:
-    store, flow = await staked(database.service_url, A, B)
+    flow = await staked(store, A, B)
     await one(store, bid(flow, A, 7))
     await one(store, bid(flow, B, 9))
     await one(store, end(flow), CLOSES)
@@ -93,18 +90,18 @@ async def test_a_round_that_gives_the_award_to_the_next_bid_stores_the_earlier_b
     assert (parts(auditor, A), parts(auditor, B)) == ((CREDIT, 0), (CREDIT, 0))
     rows = auditor.connection.execute("SELECT round, agent_did FROM bid ORDER BY 1, 2")
     assert rows.fetchall() == [(1, A), (1, B), (2, A), (2, B)]
-    await store.close()
 
 
-async def test_a_displaced_bid_frees_its_stake(database: Database, auditor: Auditor) -> None:
+async def test_a_displaced_bid_frees_its_stake(
+    store: LedgerStore, next_writer: NextWriter, auditor: Auditor
+) -> None:
     """In one batch with others that displace: each has its account."""
     dids = [f"did:test:{number:04}" for number in range(LIVE_BIDS_MAX - 2)]
-    store, flow = await staked(database.service_url, A, B, "did:test:c", "did:test:d")
+    flow = await staked(store, A, B, "did:test:c", "did:test:d")
     await auction_of_many(store, flow, dids)
     await one(store, bid(flow, A, 900_000))
     await one(store, bid(flow, B, 800_000))
-    await store.close()
-    store, _ = await open_with_member(database.service_url, micro=1)
+    store = await next_writer()
     lower = [bid(flow, did, 5) for did in ("did:test:c", "did:test:d")]
     outcomes = await store.commit(lower, AT + 3)
     assert [outcome.status for outcome in outcomes] == [OutcomeStatus.APPLIED] * 2
@@ -115,23 +112,21 @@ async def test_a_displaced_bid_frees_its_stake(database: Database, auditor: Audi
     (closed,) = await store.commit([flow.advance(START, over)], CLOSES)
     assert closed.status is OutcomeStatus.APPLIED
     auditor.check()
-    await store.close()
 
 
 async def test_the_many_bids_of_one_owner_keep_no_other_out(
-    database: Database, auditor: Auditor
+    store: LedgerStore, next_writer: NextWriter
 ) -> None:
     """A payer's thousand agents filled a round: of two honest bids one was left, at its own price.
 
     A writer that reads the round anew holds the same bids.
     """
     many = [f"did:test:{number:04}" for number in range(LIVE_BIDS_MAX)]
-    store, flow = await staked(database.service_url, A, B)
+    flow = await staked(store, A, B)
     await auction_of_many(store, flow, many, owner="did:test:rich")
     dear = await one(store, bid(flow, A, 900_000))
     assert dear.status is OutcomeStatus.APPLIED
-    await store.close()
-    store, _ = await open_with_member(database.service_url, micro=1)
+    store = await next_writer()
     assert (await one(store, bid(flow, B, 800_000))).status is OutcomeStatus.APPLIED
     more = ["did:test:low", "did:test:high"]
     await store.commit([card(did, owner_did="did:test:rich") for did in more], AT + 1)
@@ -140,7 +135,6 @@ async def test_the_many_bids_of_one_owner_keep_no_other_out(
     told = (await one(store, end(flow), CLOSES)).result["bids"]
     assert len(told) == LIVE_BIDS_MAX
     assert {A, B, "did:test:low"} <= {each["agentDid"] for each in told}
-    await store.close()
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.sampled_from("xyz")), max_size=12))

@@ -60,8 +60,8 @@ class Books:
 
 
 async def fill(database: Database) -> tuple[str, str, str, int]:
-    store, epoch = await open_with_member(database.service_url)
-    running, ended = Flow(epoch, hold=10 * CREDIT), Flow(epoch, hold=3 * CREDIT)
+    store = await open_with_member(database.service_url)
+    running, ended = Flow(hold=10 * CREDIT), Flow(hold=3 * CREDIT)
     owned = [card(), deposit(CREDIT, owner_did=AGENT), stake(CREDIT), ended.publish()]
     started = running.publish(records=(STARTED, *opened(micro=LOCKED)))
     for commands in (owned, [started, ended.pay(2 * CREDIT), ended.end()]):

@@ -7,16 +7,15 @@ import pytest
 
 from ledger.reads.reader import LedgerReader
 from ledger.workflows.endings import have_ended
-from tests.conftest import Database
-from tests.ledger.making import AT, CREDIT, Flow, card, new_id, open_with_member
+from ledger.writer.store import LedgerStore
+from tests.ledger.making import AT, CREDIT, Flow, card, new_id
 
 pytestmark = pytest.mark.anyio
 
 
 async def test_a_page_of_agents_ends_with_the_card_that_passes_its_bytes(
-    database: Database, reader: LedgerReader
+    store: LedgerStore, reader: LedgerReader
 ) -> None:
-    store, _ = await open_with_member(database.service_url)
     dids = [f"did:test:{letter}" for letter in "abcde"]
     wide = orjson.dumps({"text": "x" * 1_000}).decode()
     await store.commit([card(did, card_json=wide) for did in dids], AT)
@@ -29,28 +28,24 @@ async def test_a_page_of_agents_ends_with_the_card_that_passes_its_bytes(
     assert ([row["did"] for row in one], one.is_cut) == (dids[:1], True)
     limited = await reader.agents(limit=2, offset=1, bytes_max=10_000)
     assert ([row["did"] for row in limited], limited.is_cut) == (dids[1:3], False)
-    await store.close()
 
 
 async def test_a_page_of_audit_entries_ends_early_newest_first(
-    database: Database, reader: LedgerReader
+    store: LedgerStore, reader: LedgerReader
 ) -> None:
-    store, epoch = await open_with_member(database.service_url)
-    await store.commit([Flow(epoch).publish() for _ in range(3)], AT)
+    await store.commit([Flow().publish() for _ in range(3)], AT)
     everything = await reader.audit()
     size = len(everything[0]["body"].encode())
     page = await reader.audit(bytes_max=size + 1)
     assert (page, page.is_cut) == (everything[:2], True)
     assert (await reader.audit(limit=2, bytes_max=10**9)).is_cut is False
-    await store.close()
 
 
 async def test_a_rare_event_of_a_workflows_life_is_looked_for_page_by_page(
-    database: Database, reader: LedgerReader
+    store: LedgerStore, reader: LedgerReader
 ) -> None:
     """One that never occurred read the whole chain: 0.75 s at 400,000 entries."""
-    store, epoch = await open_with_member(database.service_url)
-    await store.commit([Flow(epoch).publish()], AT)
+    await store.commit([Flow().publish()], AT)
     await store.commit([card(f"did:test:{letter}") for letter in "abcdefgh"], AT)
     chain = [row["id"] for row in await reader.audit()]
     (published,) = [row["id"] for row in await reader.audit(event_type="workflow.published")]
@@ -71,21 +66,18 @@ async def test_a_rare_event_of_a_workflows_life_is_looked_for_page_by_page(
     # A page that is full has the key of its last row, whatever was looked at.
     full = await reader.audit(event_type="workflow.published", limit=1)
     assert full.looked_to is None
-    await store.close()
 
 
 async def test_ones_own_entries_are_found_page_by_page_and_no_others_are_counted(
-    database: Database, reader: LedgerReader
+    store: LedgerStore, reader: LedgerReader
 ) -> None:
     """How many of others match shows in nothing: a page looks at the caller's own alone."""
-    store, epoch = await open_with_member(database.service_url)
     await store.commit([card("did:test:own", owner_did="did:test:own")], AT)
-    own = Flow(epoch)
+    own = Flow()
     await store.commit([own.publish()], AT)
     for letter in "abcdefgh":
         # Each an entry of the payer, who owns them.
         await store.commit([card(f"did:test:{letter}")], AT)
-    await store.close()
     registered = {"target_type": "agent", "event_type": "agent.registered"}
     of_life = {"event_type": "workflow.published"}
     one = ["did:test:own"]
@@ -124,13 +116,11 @@ async def test_ones_own_entries_are_found_page_by_page_and_no_others_are_counted
 
 
 async def test_ends_are_told_for_many_workflows_at_once(
-    database: Database, reader: LedgerReader
+    store: LedgerStore, reader: LedgerReader
 ) -> None:
-    store, epoch = await open_with_member(database.service_url)
-    over, running = Flow(epoch), Flow(epoch)
+    over, running = Flow(), Flow()
     await store.commit([over.publish(), over.pay(CREDIT), running.publish()], AT)
     await store.commit([over.end()], AT)
     unknown = new_id()
     asked = [running.id, over.id, unknown, running.id]
     assert await have_ended(reader, asked) == [False, True, True, False]
-    await store.close()

@@ -18,8 +18,9 @@ from ledger.agents.discovery_reads import Asked, find_offers
 from ledger.agents.offer_index import STEPS_MAX, OfferIndex
 from ledger.agents.offer_reads import offers_for_draft
 from ledger.reads.reader import LedgerReader
+from ledger.writer.store import LedgerStore
 from tests.conftest import Database
-from tests.ledger.making import AT, PAYER, card, new_key, open_with_member
+from tests.ledger.making import AT, PAYER, NextWriter, card, new_key
 
 pytestmark = pytest.mark.anyio
 
@@ -40,9 +41,8 @@ def offering(
 
 
 async def test_search_prefers_ids_to_names_to_descriptions_and_any_word_is_enough(
-    database: Database, reader: LedgerReader, offers: OfferIndex
+    store: LedgerStore, reader: LedgerReader, offers: OfferIndex
 ) -> None:
-    store, _ = await open_with_member(database.service_url)
     await store.commit(
         [
             offering("did:t:1", "cap.text.summarise.v1", "Shortens what it is given"),
@@ -62,13 +62,11 @@ async def test_search_prefers_ids_to_names_to_descriptions_and_any_word_is_enoug
     assert await found("smaller picture") == ["cap.image.resize.v1"]
     for nothing in ("", "the and of", "zebra", "& | ! :* ( '", "\x00", "x" * 5_000):
         assert await found(nothing) == []
-    await store.close()
 
 
 async def test_search_passes_over_agents_that_left_and_cards_it_cannot_read(
-    database: Database, reader: LedgerReader, offers: OfferIndex
+    store: LedgerStore, reader: LedgerReader, offers: OfferIndex
 ) -> None:
-    store, _ = await open_with_member(database.service_url)
     odd = '{"did":"did:t:9","capabilities":%s}'
     left = DeregisterAgent(
         key=new_key(), actor_did=PAYER, owner_did=PAYER, is_admin=False, did="did:t:2"
@@ -88,28 +86,28 @@ async def test_search_passes_over_agents_that_left_and_cards_it_cannot_read(
         *("cap.text.translate.v1", "cap.a")
     ]
     assert await find_capabilities(reader, offers, "7", limit=9) == ["cap.b"]
-    await store.close()
 
 
 async def test_of_a_large_card_the_first_words_are_read(
-    database: Database, reader: LedgerReader, offers: OfferIndex
+    store: LedgerStore, reader: LedgerReader, offers: OfferIndex
 ) -> None:
     """Cards above 8 KiB were found by no word; reading all words took longer than anybody waits."""
-    store, _ = await open_with_member(database.service_url)
     text = "zebra " + "stripes " * 5_000 + "okapi"
     await store.commit([offering("did:t:1", "cap.text.translate.v1", text)], AT)
     for word, found in (("translate", True), ("zebra", True), ("stripe", True), ("okapi", False)):
         hits = await find_capabilities(reader, offers, word, limit=9)
         assert hits == ["cap.text.translate.v1"] * found, word
-    await store.close()
 
 
 async def test_what_an_owner_registers_hides_nothing_of_the_others(
-    database: Database, reader: LedgerReader, offers: OfferIndex, monkeypatch: pytest.MonkeyPatch
+    next_writer: NextWriter,
+    reader: LedgerReader,
+    offers: OfferIndex,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Of many hits those are ranked that their owners registered first."""
     monkeypatch.setattr(offer_candidates, "HITS_MAX", 5)
-    store, _ = await open_with_member(database.service_url)
+    store = await next_writer()
     crowd = [offering(f"did:t:{n}", f"cap.crowd.c{n}.v1", "Washes elephants") for n in range(9)]
     await store.commit(crowd, AT)
     for number in range(2):
@@ -121,14 +119,12 @@ async def test_what_an_owner_registers_hides_nothing_of_the_others(
     assert found == [
         *(f"cap.crowd.c{n}.v1" for n in range(3)), *(f"cap.their.c{n}.v1" for n in range(2))
     ]  # fmt: skip
-    await store.close()
 
 
 async def test_no_two_offers_of_an_owner_get_one_place(
-    database: Database, reader: LedgerReader, offers: OfferIndex
+    store: LedgerStore, reader: LedgerReader, offers: OfferIndex
 ) -> None:
     """What is new was numbered among what was kept, by when its agent was first registered."""
-    store, _ = await open_with_member(database.service_url)
     mine = [offering(f"did:t:{n}", f"cap.mine.n{n}.v1", "Works") for n in range(3)]
 
     async def places() -> dict[str, int]:
@@ -155,21 +151,22 @@ async def test_no_two_offers_of_an_owner_get_one_place(
     assert await register(2) == {"2": 0}
     assert await register(1, 2) == {"1": 1, "2": 0}
     assert await register(0, 1, 2) == {"0": 2, "1": 1, "2": 0}
-    await store.close()
 
 
 async def test_words_find_only_the_first_offers_of_an_owner(
-    database: Database, reader: LedgerReader, offers: OfferIndex, monkeypatch: pytest.MonkeyPatch
+    next_writer: NextWriter,
+    reader: LedgerReader,
+    offers: OfferIndex,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(offer_index, "OWNER_OFFERS_MAX", 3)
-    store, _ = await open_with_member(database.service_url)
+    store = await next_writer()
     for number in range(5):
         await store.commit([offering(f"did:t:{number}", f"cap.c{number}.v1", "Paints")], AT)
     others = offering("did:u:1", "cap.theirs.v1", "Paints", owner="did:test:other")
     await store.commit([others], AT)
     found = await find_capabilities(reader, offers, "paints", limit=9)
     assert found == ["cap.c0.v1", "cap.c1.v1", "cap.c2.v1", "cap.theirs.v1"]
-    await store.close()
 
 
 async def due(reader: LedgerReader) -> int:
@@ -179,11 +176,14 @@ async def due(reader: LedgerReader) -> int:
 
 
 async def test_changed_cards_are_read_a_few_at_a_time(
-    database: Database, reader: LedgerReader, offers: OfferIndex, monkeypatch: pytest.MonkeyPatch
+    next_writer: NextWriter,
+    reader: LedgerReader,
+    offers: OfferIndex,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A search read all cards; now it reads those that have changed, and not too many of them."""
     monkeypatch.setattr(offer_index, "ROWS_MAX", 4)
-    store, _ = await open_with_member(database.service_url)
+    store = await next_writer()
     crowd = [offering(f"did:t:{n:02}", f"cap.c{n}.v1", "Paints") for n in range(20)]
     await store.commit(crowd, AT)
     assert len(await offers.index_some()) == 4
@@ -196,7 +196,6 @@ async def test_changed_cards_are_read_a_few_at_a_time(
     offers.follow()
     while await due(reader):
         await asyncio.sleep(0)
-    await store.close()
 
 
 def crowd_again(crowd: list[RegisterAgent]) -> list[RegisterAgent]:
@@ -204,10 +203,9 @@ def crowd_again(crowd: list[RegisterAgent]) -> list[RegisterAgent]:
 
 
 async def test_what_a_card_no_longer_says_finds_it_no_more(
-    database: Database, reader: LedgerReader, offers: OfferIndex, monkeypatch: pytest.MonkeyPatch
+    store: LedgerStore, reader: LedgerReader, offers: OfferIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not even while its new words have not been read."""
-    store, _ = await open_with_member(database.service_url)
     await store.commit([offering("did:t:1", "cap.a.v1", "Paints")], AT)
     assert await find_capabilities(reader, offers, "paints", limit=9) == ["cap.a.v1"]
     await store.commit([offering("did:t:1", "cap.a.v1", "Draws")], AT + 1)
@@ -216,20 +214,17 @@ async def test_what_a_card_no_longer_says_finds_it_no_more(
     monkeypatch.undo()
     assert await find_capabilities(reader, offers, "paints", limit=9) == []
     assert await find_capabilities(reader, offers, "draws", limit=9) == ["cap.a.v1"]
-    await store.close()
 
 
 async def test_a_card_of_very_many_capabilities_hides_none_of_its_owners(
-    database: Database, reader: LedgerReader, offers: OfferIndex
+    store: LedgerStore, reader: LedgerReader, offers: OfferIndex
 ) -> None:
-    store, _ = await open_with_member(database.service_url)
     ids = tuple(f"cap.many.a{n}.v1" for n in range(300))
     body = orjson.dumps({"did": "did:t:0", "capabilities": [{"id": one} for one in ids]}).decode()
     await store.commit([card("did:t:0", card_json=body, capability_ids=ids)], AT)
     await store.commit([offering("did:t:1", "cap.one.v1", "Washes elephants")], AT + 1)
     assert await find_capabilities(reader, offers, "elephants", limit=9) == ["cap.one.v1"]
     assert await find_capabilities(reader, offers, "a299", limit=9) == ["cap.many.a299.v1"]
-    await store.close()
 
 
 def note_again(database: Database, did: str, times: int) -> None:
@@ -243,10 +238,9 @@ def note_again(database: Database, did: str, times: int) -> None:
 
 
 async def test_what_one_owner_changes_again_and_again_keeps_no_other_from_being_found(
-    database: Database, reader: LedgerReader, offers: OfferIndex
+    store: LedgerStore, database: Database, reader: LedgerReader, offers: OfferIndex
 ) -> None:
     """Of the 20,000 oldest changes only, those of one owner, no agent of another was read."""
-    store, _ = await open_with_member(database.service_url)
     crowd = [offering(f"did:t:{n}", f"cap.c{n}.v1", "Paints") for n in range(3)]
     await store.commit(crowd, AT)
     for command in crowd:
@@ -256,13 +250,11 @@ async def test_what_one_owner_changes_again_and_again_keeps_no_other_from_being_
     assert await find_capabilities(reader, offers, "paints", limit=9) == [
         *("cap.c0.v1", "cap.c1.v1", "cap.c2.v1", "cap.theirs.v1")
     ]
-    await store.close()
 
 
 async def test_words_are_counted_as_often_as_offers_have_them(
-    database: Database, reader: LedgerReader, offers: OfferIndex
+    store: LedgerStore, reader: LedgerReader, offers: OfferIndex
 ) -> None:
-    store, _ = await open_with_member(database.service_url)
 
     async def counts() -> dict[str, int]:
         await offers.catch_up()
@@ -286,13 +278,11 @@ async def test_words_are_counted_as_often_as_offers_have_them(
     )
     await store.commit([leave], AT)
     assert "draw" not in await counts()
-    await store.close()
 
 
 async def test_a_rare_word_and_an_exact_id_are_found_among_many(
-    database: Database, reader: LedgerReader, offers: OfferIndex
+    store: LedgerStore, reader: LedgerReader, offers: OfferIndex
 ) -> None:
-    store, _ = await open_with_member(database.service_url)
     crowd = [offering(f"did:t:{n}", f"cap.w{n}.v1", "wombat helper") for n in range(160)]
     await store.commit(crowd, AT)
     rare = offering("did:u:1", "cap.rare.v1", "wombat quokka", owner="did:test:other")
@@ -310,7 +300,6 @@ async def test_a_rare_word_and_an_exact_id_are_found_among_many(
     assert found["capability_id"] == "cap.w77.v1"
     draft = await offers_for_draft(reader, offers, words, caller=PAYER)
     assert "cap.w77.v1" in [offer.capability_id for offer in draft()]
-    await store.close()
 
 
 @pytest.mark.parametrize(
@@ -324,18 +313,12 @@ async def test_a_rare_word_and_an_exact_id_are_found_among_many(
     ],
 )
 async def test_words_of_every_script_are_found(
-    database: Database,
-    reader: LedgerReader,
-    offers: OfferIndex,
-    said: str,
-    words: tuple[str, ...],
+    store: LedgerStore, reader: LedgerReader, offers: OfferIndex, said: str, words: tuple[str, ...]
 ) -> None:
-    store, _ = await open_with_member(database.service_url)
     await store.commit([offering("did:t:1", "cap.one.v1", said)], AT)
     await store.commit([offering("did:t:2", "cap.two.v1", "Resizes images")], AT)
     for one in words:
         assert await find_capabilities(reader, offers, one, limit=9) == ["cap.one.v1"], one
-    await store.close()
 
 
 WAITS_FOR_OFFERS = """
@@ -346,9 +329,8 @@ WAITS_FOR_OFFERS = """
 
 
 async def test_what_changes_while_a_step_reads_is_read_by_the_next(
-    database: Database, reader: LedgerReader, offers: OfferIndex
+    store: LedgerStore, database: Database, reader: LedgerReader, offers: OfferIndex
 ) -> None:
-    store, _ = await open_with_member(database.service_url)
     await store.commit([offering("did:t:1", "cap.a.v1", "Paints")], AT)
     with psycopg.connect(database.superuser_url) as other:
         other.execute("LOCK TABLE callboard.offer IN SHARE MODE")
@@ -359,15 +341,14 @@ async def test_what_changes_while_a_step_reads_is_read_by_the_next(
         note_again(database, "did:t:1", 1)
     assert await step == {"did:t:1"}
     assert await due(reader) == 1
-    await store.close()
 
 
 async def test_a_step_that_takes_too_long_is_followed_by_smaller_ones_until_one_succeeds(
-    database: Database, monkeypatch: pytest.MonkeyPatch
+    next_writer: NextWriter, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was undone and begun again as it was, so it failed for ever."""
     monkeypatch.setattr(offer_index, "ROWS_MAX", 8)
-    store, _ = await open_with_member(database.service_url)
+    store = await next_writer()
     crowd = [offering(f"did:t:{n}", f"cap.c{n}.v1", "Paints") for n in range(20)]
     await store.commit(crowd, AT)
     index = OfferIndex(database.service_url, step_timeout_ms=300)
@@ -378,14 +359,12 @@ async def test_a_step_that_takes_too_long_is_followed_by_smaller_ones_until_one_
                 await index.index_some()
     assert [len(await index.index_some()) for _ in range(5)] == [2, 4, 8, 6, 0]
     await index.close()
-    await store.close()
 
 
 async def test_a_search_finds_what_is_indexed_although_reading_changes_takes_too_long(
-    database: Database, reader: LedgerReader, offers: OfferIndex
+    store: LedgerStore, database: Database, reader: LedgerReader, offers: OfferIndex
 ) -> None:
     """Every search was answered 503, for as long as one step did not succeed."""
-    store, _ = await open_with_member(database.service_url)
     await store.commit([offering("did:t:1", "cap.a.v1", "Paints")], AT)
     assert await find_capabilities(reader, offers, "paints", limit=9) == ["cap.a.v1"]
     await store.commit([offering("did:t:2", "cap.b.v1", "Paints")], AT)
@@ -395,4 +374,3 @@ async def test_a_search_finds_what_is_indexed_although_reading_changes_takes_too
         assert await find_capabilities(reader, slow, "paints", limit=9) == ["cap.a.v1"]
     await slow.close()
     assert await find_capabilities(reader, offers, "paints", limit=9) == ["cap.a.v1", "cap.b.v1"]
-    await store.close()

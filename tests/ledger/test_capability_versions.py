@@ -17,9 +17,10 @@ from ledger.capabilities.version_commands import DeprecateVersion, PublishVersio
 from ledger.capabilities.version_reads import ABSENT_MS_MAX, first_offer
 from ledger.commands import OutcomeStatus
 from ledger.reads.reader import LedgerReader
+from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.checking import Auditor, connect
-from tests.ledger.making import AGENT, AT, PAYER, card, new_key, open_store
+from tests.ledger.making import AGENT, AT, PAYER, NextWriter, card, new_key
 from tests.ledger.test_agents_leave import leave
 
 pytestmark = pytest.mark.anyio
@@ -51,10 +52,9 @@ def deprecate(version: str, *, actor: str = PAYER, **changes: object) -> Depreca
     return DeprecateVersion(**{**fields, **changes})  # type: ignore[arg-type]
 
 
-async def test_a_line_is_its_first_publishers(database: Database, auditor: Auditor) -> None:
-    store = await open_store(database.service_url)
+async def test_a_line_is_its_first_publishers(empty_store: LedgerStore, auditor: Auditor) -> None:
     theirs = card(THEIRS, owner_did=OTHER, proof=PROVEN)
-    outcomes = await store.commit(
+    outcomes = await empty_store.commit(
         [
             card(proof=PROVEN),
             theirs,
@@ -76,19 +76,17 @@ async def test_a_line_is_its_first_publishers(database: Database, auditor: Audit
     assert [one.result["ownerDid"] for one in outcomes[-2:]] == [PAYER, PAYER]
     assert auditor.one("SELECT versions FROM capability_line") == 3
     given = publish("1.3.0", 3, is_admin=True, actor_did=AGENT, owner_did=OTHER)
-    late = await store.commit([given, publish("1.4.0", 4)], AT)
+    late = await empty_store.commit([given, publish("1.4.0", 4)], AT)
     assert [one.error for one in late] == [None, FORBIDDEN]
     assert auditor.one("SELECT owner_did FROM capability_line") == OTHER
-    await store.close()
 
 
 async def test_the_owner_of_the_oldest_agent_takes_over_a_line_that_nobody_was_given(
-    database: Database, auditor: Auditor
+    empty_store: LedgerStore, auditor: Auditor
 ) -> None:
     """The versions of a line count for its owner, whose bounds hold."""
-    store = await open_store(database.service_url)
     take = partial(publish, actor_did=OTHER, agent_did=THEIRS, takes_over=True)
-    outcomes = await store.commit(
+    outcomes = await empty_store.commit(
         [
             card(proof=PROVEN),
             card(THEIRS, owner_did=OTHER),
@@ -109,16 +107,14 @@ async def test_the_owner_of_the_oldest_agent_takes_over_a_line_that_nobody_was_g
     query = "SELECT owner_did FROM capability_line WHERE capability_id = %s"
     assert auditor.one(query, CAPABILITY) == OTHER
     given = publish("1.2.0", 2, is_admin=True, actor_did=AGENT, owner_did=PAYER)
-    late = await store.commit([given, take("1.3.0", 3, agent_revision=2)], AT)
+    late = await empty_store.commit([given, take("1.3.0", 3, agent_revision=2)], AT)
     assert [one.error for one in late] == [None, FORBIDDEN]
-    await store.close()
 
 
 async def test_who_offers_a_capability_since_before_its_line_began_may_take_it_over(
-    database: Database, reader: LedgerReader
+    empty_store: LedgerStore, reader: LedgerReader
 ) -> None:
     """A newcomer with a fresh DID, which is proven, may not; nor one that left and came back."""
-    store = await open_store(database.service_url)
     theirs = card(THEIRS, owner_did=OTHER, proof=PROVEN)
     other = replace(theirs, key=new_key(), capability_ids=("cap.test.else.v1",))
 
@@ -129,17 +125,15 @@ async def test_who_offers_a_capability_since_before_its_line_began_may_take_it_o
     steps = ((theirs, True), (card(), True), (publish("1.0.0", 0), True), (other, False),
              (replace(theirs, key=new_key()), False))  # fmt: skip
     for number, (step, is_theirs) in enumerate(steps):
-        assert (await store.commit([step], AT + number))[0].error is None
+        assert (await empty_store.commit([step], AT + number))[0].error is None
         assert await may_lead() is is_theirs, number
-    await store.close()
 
 
 async def test_the_oldest_agent_is_the_one_that_began_to_offer_first(
-    database: Database, reader: LedgerReader
+    empty_store: LedgerStore, reader: LedgerReader
 ) -> None:
     """An older agent that adds the capability to its card is not the oldest of those that have it.
     One that is down keeps its place for a while, an unproven one does not."""
-    store = await open_store(database.service_url)
     offers = ("cap.test.else.v1", CAPABILITY)
     steps = (
         card(THEIRS, owner_did=OTHER, proof=PROVEN, capability_ids=offers[:1]),
@@ -148,7 +142,7 @@ async def test_the_oldest_agent_is_the_one_that_began_to_offer_first(
         card(THEIRS, owner_did=OTHER, proof=PROVEN, capability_ids=offers[::-1]),
     )
     for number, step in enumerate(steps):
-        await store.commit([step], AT + number)
+        await empty_store.commit([step], AT + number)
 
     async def comes_first(owner_did: str, capability: str = CAPABILITY, at_ms: int = AT) -> bool:
         found = await first_offer(reader, owner_did, capability, needs_proof=True, at_ms=at_ms)
@@ -156,26 +150,24 @@ async def test_the_oldest_agent_is_the_one_that_began_to_offer_first(
 
     assert (await comes_first(PAYER), await comes_first(OTHER)) == (True, False)
     assert await comes_first(OTHER, offers[0])
-    await store.commit([leave()], AT + 9)
+    await empty_store.commit([leave()], AT + 9)
     ends_ms = AT + 9 + ABSENT_MS_MAX
     assert not await comes_first(OTHER, at_ms=ends_ms - 1)
     assert await comes_first(OTHER, at_ms=ends_ms)
-    await store.commit([card(proof=PROVEN)], AT + 10)
+    await empty_store.commit([card(proof=PROVEN)], AT + 10)
     assert (await comes_first(PAYER), await comes_first(OTHER)) == (True, False)
     without = card(proof=PROVEN, capability_ids=("cap.test.more.v1",))
-    await store.commit([without], AT + 11)
-    await store.commit([card(proof=PROVEN)], AT + 11)
+    await empty_store.commit([without], AT + 11)
+    await empty_store.commit([card(proof=PROVEN)], AT + 11)
     assert (await comes_first(PAYER), await comes_first(OTHER)) == (False, True)
-    await store.close()
 
 
-async def test_a_key_publishes_once(database: Database, auditor: Auditor) -> None:
-    store = await open_store(database.service_url)
+async def test_a_key_publishes_once(next_writer: NextWriter, auditor: Auditor) -> None:
+    store = await next_writer()
     first = publish("1.0.0", 0)
     made, again = (await store.commit([card(proof=PROVEN), first, first], AT))[1:]
     assert again.result == made.result
-    await store.close()
-    store = await open_store(database.service_url)
+    store = await next_writer()
     (later,) = await store.commit([first], AT + 5)
     assert (later.status, later.result) == (OutcomeStatus.REPEATED, made.result)
     query = "SELECT count(*) FROM event WHERE event_type = 'capability_version.published'"
@@ -184,14 +176,12 @@ async def test_a_key_publishes_once(database: Database, auditor: Auditor) -> Non
     stale = publish("1.1.0", 0)
     refused, taken = await store.commit([stale, replace(stale, versions_expected=1)], AT + 6)
     assert (refused.error, taken.error) == (CONFLICT, None)
-    await store.close()
 
 
-async def test_lines_and_owners_have_bounds(database: Database) -> None:
-    store = await open_store(database.service_url)
+async def test_lines_and_owners_have_bounds(empty_store: LedgerStore) -> None:
     second = card("did:test:second", proof=PROVEN, capability_ids=("cap.test.two.v1",))
     elsewhere = {"capability_id": "cap.test.two.v1", "agent_did": "did:test:second"}
-    outcomes = await store.commit(
+    outcomes = await empty_store.commit(
         [
             card(proof=PROVEN),
             second,
@@ -204,16 +194,14 @@ async def test_lines_and_owners_have_bounds(database: Database) -> None:
         AT,
     )
     assert [one.error for one in outcomes[2:]] == [None, None, CONFLICT, CONFLICT, None]
-    (full,) = await store.commit([publish("1.2.0", 2, owner_versions_max=3)], AT)
+    (full,) = await empty_store.commit([publish("1.2.0", 2, owner_versions_max=3)], AT)
     assert full.error is CONFLICT
-    await store.close()
 
 
 async def test_a_version_is_deprecated_once_by_its_lines_owner(
-    database: Database, auditor: Auditor
+    empty_store: LedgerStore, auditor: Auditor
 ) -> None:
-    store = await open_store(database.service_url)
-    outcomes = await store.commit(
+    outcomes = await empty_store.commit(
         [
             card(proof=PROVEN),
             publish("1.0.0", 0),
@@ -237,13 +225,13 @@ async def test_a_version_is_deprecated_once_by_its_lines_owner(
     ]  # fmt: skip
     query = "SELECT string_agg(version || coalesce('>' || successor, ''), ' ' ORDER BY version)"
     assert auditor.one(f"{query} FROM capability_version") == "1.0.0>1.1.0 1.1.0>1.2.0 1.2.0"
-    await store.close()
 
 
-async def test_a_version_never_changes_and_never_goes(database: Database) -> None:
-    store = await open_store(database.service_url)
+async def test_a_version_never_changes_and_never_goes(
+    next_writer: NextWriter, database: Database
+) -> None:
+    store = await next_writer()
     await store.commit([card(proof=PROVEN), publish("1.0.0", 0)], AT)
-    await store.close()
     for statement in (
         "UPDATE callboard.capability_version SET input_schema = '[]'",
         "DELETE FROM callboard.capability_version",

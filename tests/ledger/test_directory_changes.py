@@ -9,9 +9,10 @@ import pytest
 from ledger.agents.agent_commands import DeregisterAgent
 from ledger.agents.directory_reads import AGENTS, PAGE_ROWS, REPUTATIONS
 from ledger.reads.reader import LedgerReader
+from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.checking import connect
-from tests.ledger.making import AT, CREDIT, PAYER, all_of, card, deposit, new_key, open_with_member
+from tests.ledger.making import AT, CREDIT, PAYER, all_of, card, deposit, new_key
 
 pytestmark = pytest.mark.anyio
 
@@ -26,9 +27,8 @@ async def reader(database: Database) -> AsyncIterator[LedgerReader]:
 
 
 async def test_only_what_changed_later_is_told_and_once(
-    database: Database, reader: LedgerReader
+    store: LedgerStore, reader: LedgerReader
 ) -> None:
-    store, _ = await open_with_member(database.service_url)
 
     async def told(after: int) -> list[tuple[str, str, int]]:
         rows = await all_of(AGENTS.pages(reader.lookups, {"agents": after}))
@@ -48,7 +48,6 @@ async def test_only_what_changed_later_is_told_and_once(
     known = store.cache.head.audit_seq
     await store.commit([leave], AT)
     assert await told(known) == [(ONE, "inactive", store.cache.head.audit_seq)]
-    await store.close()
 
 
 async def test_changes_of_one_batch_may_be_on_two_pages(

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.anyio
 @pytest.fixture
 async def store(database: Database) -> AsyncIterator[LedgerStore]:
     """The one writer."""
-    opened, _ = await open_with_member(database.service_url)
+    opened = await open_with_member(database.service_url)
     yield opened
     await opened.close()
 

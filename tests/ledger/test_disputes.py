@@ -15,7 +15,7 @@ from ledger.accounts.account_commands import CollectCredits
 from ledger.commands import OutcomeStatus
 from ledger.disputes.dispute_reads import dispute_row
 from ledger.reads.reader import LedgerReader
-from tests.conftest import Database
+from ledger.writer.store import LedgerStore
 from tests.ledger.checking import Auditor
 from tests.ledger.disputing import about, paid_workflow, refused, resolve
 from tests.ledger.making import (
@@ -27,17 +27,15 @@ from tests.ledger.making import (
     card,
     new_id,
     new_key,
-    open_with_member,
 )
 
 pytestmark = pytest.mark.anyio
 
 
 async def test_case_40_a_dispute_while_running_freezes_nothing(
-    database: Database, auditor: Auditor, reader: LedgerReader
+    store: LedgerStore, reader: LedgerReader
 ) -> None:
-    store, epoch = await open_with_member(database.service_url)
-    flow = Flow(epoch)
+    flow = Flow()
     dispute = about(flow)
     outcomes = await store.commit([flow.publish(), dispute, flow.pay(CREDIT), flow.end()], AT)
     assert {outcome.status for outcome in outcomes} == {OutcomeStatus.APPLIED}
@@ -47,28 +45,22 @@ async def test_case_40_a_dispute_while_running_freezes_nothing(
     row = await dispute_row(reader, dispute.dispute_id)
     assert row is not None
     assert (row["status"], row["evidence"]) == ("open", {"got": 1.5, "é": []})
-    await store.close()
 
 
-async def test_a_dispute_about_no_workflow_is_decided_without_money(
-    database: Database, auditor: Auditor
-) -> None:
-    store, _ = await open_with_member(database.service_url)
+async def test_a_dispute_about_no_workflow_is_decided_without_money(store: LedgerStore) -> None:
     refused(await resolve(store, about(None, dispute_type="fraud"), 1), ErrorCode.INVALID_REQUEST)
     outcome = await resolve(store, about(None, dispute_type="fraud"))
     assert (outcome.result["refundedMicro"], outcome.result["slashedMicro"]) == (0, 0)
-    await store.close()
 
 
 async def test_a_dispute_that_is_opened_before_a_collect_is_planned_keeps_its_money(
-    database: Database, auditor: Auditor
+    store: LedgerStore, auditor: Auditor
 ) -> None:
     """The collect is made before the dispute is opened, as by a request that meets it."""
-    store, epoch = await open_with_member(database.service_url)
     owner = "did:test:owner"
     await store.commit([card(owner_did=owner, proof=OwnershipProof.SIGNATURE)], AT)
-    await paid_workflow(store, epoch, CREDIT)
-    second = await paid_workflow(store, epoch, 2 * CREDIT)
+    await paid_workflow(store, CREDIT)
+    second = await paid_workflow(store, 2 * CREDIT)
     command = CollectCredits(key=new_key(), actor_did=owner, is_admin=False, agent_did=AGENT)
     _, taken, more = await store.commit(
         [about(second), command, structs.replace(command, key=new_key())], AT + 50
@@ -77,15 +69,13 @@ async def test_a_dispute_that_is_opened_before_a_collect_is_planned_keeps_its_mo
     refused(more, ErrorCode.CONFLICT)
     assert "nothing to collect: 0 are free" in (more.detail or "")
     assert (auditor.balance(owner), auditor.balance(AGENT)) == (950_000, 1_900_000)
-    await store.close()
 
 
 async def test_an_owner_without_a_proof_collects_nothing_of_a_did_that_has_keys(
-    database: Database, auditor: Auditor
+    store: LedgerStore, auditor: Auditor
 ) -> None:
-    store, epoch = await open_with_member(database.service_url)
     await store.commit([card(owner_did="did:test:owner")], AT)
-    await paid_workflow(store, epoch, CREDIT)
+    await paid_workflow(store, CREDIT)
     command = CollectCredits(
         key=new_key(), actor_did="did:test:owner", is_admin=False, agent_did=AGENT
     )
@@ -94,4 +84,3 @@ async def test_an_owner_without_a_proof_collects_nothing_of_a_did_that_has_keys(
     )
     refused(outcome, ErrorCode.FORBIDDEN)
     assert auditor.balance(AGENT) == 950_000
-    await store.close()

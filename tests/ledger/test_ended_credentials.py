@@ -25,16 +25,15 @@ from ledger.peers.peers import AddPeer, RemovePeer
 from ledger.proofs.signing_keys import RotateSigningKey
 from ledger.registry import KINDS
 from ledger.writer.store import LedgerStore
-from tests.conftest import Database
 from tests.ledger.checking import Auditor
 from tests.ledger.making import (
     AGENT,
     AT,
     PAYER,
+    NextWriter,
     api_key,
     card,
     new_key,
-    open_store,
     revoke,
     unrevoke,
 )
@@ -120,9 +119,8 @@ def test_every_command_that_lasts_is_here() -> None:
     }  # fmt: skip
 
 
-async def recovered(database: Database) -> LedgerStore:
-    """Open a ledger with an agent that owns itself, whose key was K1 and is K2 by recovery."""
-    store = await open_store(database.service_url)
+async def recover(store: LedgerStore) -> None:
+    """Register an agent that owns itself, whose key was K1 and is K2 by recovery."""
     itself = card(owner_did=AGENT, public_key="K1", proof=OwnershipProof.OPERATOR)
     _, *named = named_agents()
     begun: list[Command] = [
@@ -132,33 +130,29 @@ async def recovered(database: Database) -> LedgerStore:
     ]  # fmt: skip
     outcomes = await store.commit(begun, AT)
     assert [one.error for one in outcomes if one.error] == []
-    return store
 
 
 async def test_a_signature_by_the_key_of_before_gives_nothing_that_lasts(
-    database: Database, auditor: Auditor
+    next_writer: NextWriter, auditor: Auditor
 ) -> None:
     """Over a restart of the writer, too; the key of now goes on under the same command's key."""
-    store = await recovered(database)
+    store = await next_writer()
+    await recover(store)
     commands = [replace(make(), credential=OLD) for make in LASTING.values()]
     entries = auditor.one("SELECT max(id) FROM audit")
     for _ in range(2):
         outcomes = await store.commit(commands, AT + 1)
         assert {one.error for one in outcomes} == {UNAUTHORIZED}
-        await store.close()
-        store = await open_store(database.service_url)
+        store = await next_writer()
     assert auditor.one("SELECT max(id) FROM audit") == entries
     (made,) = await store.commit([replace(commands[0], credential=NEW)], AT + 2)
     assert made.status is OutcomeStatus.APPLIED
-    await store.close()
 
 
-async def test_a_did_key_and_an_api_key_count_as_long_as_they_are(
-    database: Database, auditor: Auditor
-) -> None:
+async def test_a_did_key_and_an_api_key_count_as_long_as_they_are(next_writer: NextWriter) -> None:
     """A `did:key` until it is revoked; an API key until it ends."""
     own = did_of_key(b"k" * 32)
-    store = await open_store(database.service_url)
+    store = await next_writer()
     by_itself = SignedBy(own, base64.b64encode(b"k" * 32).decode())
     await store.commit([*named_agents(), api_key("k", b"k" * 32, owner_did=AGENT)], AT)
     by_key = replace(guardians(actor_did=AGENT), credential=OpenedBy("k"))
@@ -177,15 +171,14 @@ async def test_a_did_key_and_an_api_key_count_as_long_as_they_are(
         None, UNAUTHORIZED, None, UNAUTHORIZED, None, None, UNAUTHORIZED, UNAUTHORIZED,
     ]  # fmt: skip
     assert {one.status for one in await store.commit(commands[:1], AT)} == {OutcomeStatus.REPEATED}
-    await store.close()
 
 
 async def test_the_secret_of_before_a_rotation_gives_nothing_that_lasts(
-    database: Database, auditor: Auditor
+    next_writer: NextWriter,
 ) -> None:
     """Else who has stolen it could rotate the key once more, and shut its owner out. In the overlap
     both secrets count, also after a restart of the writer."""
-    store = await open_store(database.service_url)
+    store = await next_writer()
     stolen, next_one = OpenedBy("k", b"k" * 32), OpenedBy("k", b"n" * 32)
 
     def rotated(by: OpenedBy, to: bytes, *, overlap_ms: int = 0) -> AuthorizedCommand:
@@ -204,8 +197,7 @@ async def test_the_secret_of_before_a_rotation_gives_nothing_that_lasts(
     ]  # fmt: skip
     outcomes = await store.commit(batch, AT)
     assert [one.error for one in outcomes] == [None, None, UNAUTHORIZED, UNAUTHORIZED, None]
-    await store.close()
-    store = await open_store(database.service_url)
+    store = await next_writer()
     last = OpenedBy("k", b"l" * 32)
     batch = [
         child(stolen, "c3"),
@@ -214,20 +206,16 @@ async def test_the_secret_of_before_a_rotation_gives_nothing_that_lasts(
     ]
     outcomes = await store.commit(batch, AT + 1)
     assert [one.error for one in outcomes] == [UNAUTHORIZED, None, None]
-    await store.close()
-    store = await open_store(database.service_url)
+    store = await next_writer()
     outcomes = await store.commit([child(next_one, "c5"), child(last, "c6")], AT + 2)
     assert [one.error for one in outcomes] == [None, None]
     outcomes = await store.commit([child(next_one, "c7"), child(last, "c8")], AT + 51)
     assert [one.error for one in outcomes] == [UNAUTHORIZED, None]
-    await store.close()
 
 
-async def test_a_key_of_a_revoked_owner_gives_nothing_that_lasts(
-    database: Database, auditor: Auditor
-) -> None:
+async def test_a_key_of_a_revoked_owner_gives_nothing_that_lasts(next_writer: NextWriter) -> None:
     """But for an administrator's: else the right to revoke could close the deployment for good."""
-    store = await open_store(database.service_url)
+    store = await next_writer()
     keys = {name: api_key(name, name.encode() * 32, owner_did=AGENT) for name in ("k", "a")}
     keys["a"] = replace(keys["a"], scopes=("admin",))
     begun = [card(owner_did=AGENT, proof=OwnershipProof.OPERATOR), *keys.values()]
@@ -237,8 +225,6 @@ async def test_a_key_of_a_revoked_owner_gives_nothing_that_lasts(
     ]
     outcomes = await store.commit([heirs[0], revoke(AGENT), replace(heirs[0], key="h")], AT + 1)
     assert [one.error for one in outcomes] == [None, None, UNAUTHORIZED]
-    await store.close()
-    store = await open_store(database.service_url)
+    store = await next_writer()
     outcomes = await store.commit([replace(heirs[0], key="i"), heirs[1]], AT + 2)
     assert [one.error for one in outcomes] == [UNAUTHORIZED, None]
-    await store.close()

@@ -15,9 +15,8 @@ from core.records.statuses import OwnershipProof
 from ledger.agents.agent_commands import DeregisterAgent
 from ledger.identity.agent_key_commands import RotateAgentKey
 from ledger.writer.store import LedgerStore
-from tests.conftest import Database
 from tests.ledger.checking import Auditor
-from tests.ledger.making import AGENT, AT, PAYER, card, new_key, open_store
+from tests.ledger.making import AGENT, AT, PAYER, NextWriter, card, new_key
 
 pytestmark = pytest.mark.anyio
 
@@ -52,18 +51,17 @@ def current(auditor: Auditor) -> tuple[Any, ...]:
     return tuple(row)
 
 
-async def registered(url: str) -> LedgerStore:
+async def registered(store: LedgerStore) -> None:
     """Open a ledger with an agent whose key is K1."""
-    store = await open_store(url)
     await store.commit([card(public_key="K1")], AT)
-    return store
 
 
 async def test_each_key_takes_the_place_of_the_one_before(
-    database: Database, auditor: Auditor
+    next_writer: NextWriter, auditor: Auditor
 ) -> None:
     """In one batch, and in others after a restart; by rotation and by a card."""
-    store = await registered(database.service_url)
+    store = await next_writer()
+    await registered(store)
     outcomes = await store.commit([rotate("K2", "K1"), rotate("K3", "K2", overlap_ms=50)], AT + 10)
     assert [one.error for one in outcomes] == [None, None]
     assert outcomes[1].result == {
@@ -71,8 +69,7 @@ async def test_each_key_takes_the_place_of_the_one_before(
     }  # fmt: skip
     assert history(auditor) == [(1, "K1", 0, 10), (2, "K2", 10, 60)]
     assert current(auditor) == ("K3", 3, 10, 3)
-    await store.close()
-    store = await open_store(database.service_url)
+    store = await next_writer()
     await store.commit([card(public_key="K4"), rotate("K5", "K4")], AT + 20)
     assert history(auditor) == [
         (1, "K1", 0, 10), (2, "K2", 10, 20), (3, "K3", 10, 20), (4, "K4", 20, 20),
@@ -80,12 +77,12 @@ async def test_each_key_takes_the_place_of_the_one_before(
     assert current(auditor) == ("K5", 5, 20, 5)
     await store.commit([rotate("K6", "K5"), card()], AT + 30)
     assert current(auditor) == ("K6", 6, 30, 7), "a card without a key changes none"
-    await store.close()
 
 
-async def test_no_key_of_the_history_comes_back(database: Database, auditor: Auditor) -> None:
+async def test_no_key_of_the_history_comes_back(next_writer: NextWriter, auditor: Auditor) -> None:
     """By no way: then no proof can be replayed. Also within one batch, and after a restart."""
-    store = await registered(database.service_url)
+    store = await next_writer()
+    await registered(store)
     outcomes = await store.commit(
         [
             rotate("K1", "K1"),
@@ -99,84 +96,78 @@ async def test_no_key_of_the_history_comes_back(database: Database, auditor: Aud
     )
     conflict = ErrorCode.CONFLICT
     assert [one.error for one in outcomes] == [conflict, None, *[conflict] * 4]
-    await store.close()
-    store = await open_store(database.service_url)
+    store = await next_writer()
     outcomes = await store.commit([rotate("K1", "K2"), card(public_key="K1")], AT + 2)
     assert [one.error for one in outcomes] == [conflict, conflict]
     assert current(auditor)[:2] == ("K2", 2)
     with pytest.raises(psycopg.errors.UniqueViolation):
         auditor.connection.execute("INSERT INTO former_key VALUES (%s, 9, 'K1', 0, 0)", (AGENT,))
-    await store.close()
 
 
 async def test_a_key_that_stands_in_the_history_already_can_be_replaced(
-    database: Database, auditor: Auditor
+    next_writer: NextWriter, auditor: Auditor
 ) -> None:
-    store = await registered(database.service_url)
+    store = await next_writer()
+    await registered(store)
     await store.commit([rotate("K2", "K1")], AT + 1)
-    await store.close()
     auditor.connection.execute("UPDATE agent SET public_key = 'K1'")
-    store = await open_store(database.service_url)
+    store = await next_writer()
     (replaced, back) = await store.commit([rotate("K3", "K1"), rotate("K1", "K3")], AT + 2)
     assert (replaced.error, back.error) == (None, ErrorCode.CONFLICT)
     assert history(auditor) == [(1, "K1", 0, 1)]
     (again,) = await store.commit([rotate("K4", "K3")], AT + 3)
     assert again.error is None
     assert history(auditor) == [(1, "K1", 0, 1), (3, "K3", 2, 3)]
-    await store.close()
 
 
-async def test_a_card_that_is_refused_replaces_no_key(database: Database, auditor: Auditor) -> None:
+async def test_a_card_that_is_refused_replaces_no_key(
+    empty_store: LedgerStore, auditor: Auditor
+) -> None:
     """An agent that comes back beyond its owner's bound, with another key."""
-    store = await registered(database.service_url)
+    await registered(empty_store)
     leaves = DeregisterAgent(
         key=new_key(), actor_did=PAYER, owner_did=PAYER, is_admin=False, did=AGENT
     )
-    outcomes = await store.commit([leaves, card(public_key="K2", owner_agents_max=0)], AT + 1)
+    outcomes = await empty_store.commit([leaves, card(public_key="K2", owner_agents_max=0)], AT + 1)
     assert [one.error for one in outcomes] == [None, ErrorCode.CONFLICT]
     assert (history(auditor), current(auditor)[0]) == ([], "K1")
-    await store.close()
 
 
 async def test_the_newest_revision_stays_whatever_else_is_in_the_batch(
-    database: Database, auditor: Auditor
+    empty_store: LedgerStore, auditor: Auditor
 ) -> None:
     """Rows of a batch are not written in the order of its commands."""
-    store = await registered(database.service_url)
+    await registered(empty_store)
     gone = DeregisterAgent(
         key=new_key(), actor_did=PAYER, owner_did=PAYER, is_admin=False, did=AGENT
     )
-    await store.commit([gone, rotate("K2", "K1")], AT + 1)
+    await empty_store.commit([gone, rotate("K2", "K1")], AT + 1)
     assert current(auditor) == ("K2", 2, 1, 3)
-    assert store.cache.agents[AGENT].revision == 3
-    await store.commit([rotate("K3", "K2"), card()], AT + 2)
+    assert empty_store.cache.agents[AGENT].revision == 3
+    await empty_store.commit([rotate("K3", "K2"), card()], AT + 2)
     assert current(auditor) == ("K3", 3, 2, 5)
     assert auditor.one("SELECT status FROM agent") == "active"
-    await store.close()
 
 
 async def test_keys_of_a_claim_that_yields_do_not_bar_those_of_the_proof(
-    database: Database, auditor: Auditor
+    empty_store: LedgerStore, auditor: Auditor
 ) -> None:
     """Who claims a DID without a proof can put its true key into the history, and fill that."""
-    store = await open_store(database.service_url)
     claim = [card(public_key=key) for key in ("true", "thief's")]
     proof = OwnershipProof.OPERATOR
     proven = card(owner_did=AGENT, public_key="true", proof=proof, lines_taken=())
-    outcomes = await store.commit([*claim, proven, rotate("next", "true")], AT)
+    outcomes = await empty_store.commit([*claim, proven, rotate("next", "true")], AT)
     assert [one.error for one in outcomes] == [None] * 4
     assert current(auditor)[0] == "next"
-    await store.close()
 
 
 async def test_an_administrator_who_changes_a_card_proves_no_claim(
-    database: Database, auditor: Auditor
+    empty_store: LedgerStore, auditor: Auditor
 ) -> None:
     """Whose the DID is, is granted by naming its owner in a registration."""
-    store = await registered(database.service_url)
+    await registered(empty_store)
     admins = "did:test:admin"
     changed = [card(actor_did=admins, is_admin=True), card(owner_did=admins, is_admin=True)]
-    outcomes = await store.commit(changed, AT + 1)
+    outcomes = await empty_store.commit(changed, AT + 1)
     assert [one.error for one in outcomes] == [None, None]
     assert auditor.one("SELECT proven_by FROM agent") is None
-    await store.close()

@@ -22,6 +22,7 @@ from ledger.errors import LedgerFenced, LedgerIntegrityError, LedgerUnavailable
 from ledger.keys.key_commands import RevokeKey
 from ledger.reads.reader import LedgerReader
 from ledger.writer.group_commit import GroupCommit
+from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
 from tests.ledger.making import (
@@ -31,6 +32,7 @@ from tests.ledger.making import (
     GENESIS,
     PAYER,
     Flow,
+    NextWriter,
     api_key,
     card,
     deposit,
@@ -38,8 +40,6 @@ from tests.ledger.making import (
     join,
     new_id,
     new_key,
-    open_store,
-    open_with_member,
     revoke,
     succeeded,
 )
@@ -439,19 +439,15 @@ async def test_lock_of_another_session_is_no_command_s_fault(
     assert not fatal
 
 
-async def test_repeat_leaves_what_the_writer_remembers_alone(
-    database: Database, auditor: Auditor
-) -> None:
+async def test_repeat_leaves_what_the_writer_remembers_alone(empty_store: LedgerStore) -> None:
     """A client's key is looked up first: its repeat rolls no batch back and costs no cache."""
-    store = await open_store(database.service_url)
     first, second = deposit(1), deposit(1)
-    await store.commit([first], AT)
-    cache, round_trips = store.cache, store.round_trips
-    repeated, applied = await store.commit([first, second], AT)
+    await empty_store.commit([first], AT)
+    cache, round_trips = empty_store.cache, empty_store.round_trips
+    repeated, applied = await empty_store.commit([first, second], AT)
     assert (repeated.status, applied.status) == (OutcomeStatus.REPEATED, OutcomeStatus.APPLIED)
-    assert store.cache is cache
-    assert store.round_trips == round_trips + 1
-    await store.close()
+    assert empty_store.cache is cache
+    assert empty_store.round_trips == round_trips + 1
 
 
 async def test_refusal_leaves_no_trace_under_a_key_that_the_service_uses_again(
@@ -621,25 +617,23 @@ async def test_writer_that_cannot_read_its_books_again_stops(
 
 
 async def test_clock_that_steps_back_dates_nothing_before_what_is_committed(
-    database: Database, auditor: Auditor
+    next_writer: NextWriter, auditor: Auditor
 ) -> None:
     """Else a writer restarted behind an issued invoice's end books into its closed period."""
-    store = await open_store(database.service_url)
+    store = await next_writer()
     await store.commit([deposit(1)], AT + 5_000)
     await store.commit([deposit(1)], AT)
-    await store.close()
-    store = await open_store(database.service_url)
+    store = await next_writer()
     await store.commit([deposit(1)], AT - 60_000)
-    await store.close()
     assert auditor.one("SELECT array_agg(DISTINCT created_ms) FROM entry") == [AT + 5_000]
 
 
 async def test_clock_that_was_ahead_once_ends_nothing_before_its_time(
-    database: Database, auditor: Auditor
+    next_writer: NextWriter, auditor: Auditor
 ) -> None:
     """What was dated a year ahead stays; no revocation ends for it, and new ones can be made."""
     year_ms = 365 * 86_400_000
-    store = await open_store(database.service_url)
+    store = await next_writer()
     first = revoke(AGENT, expires_ms=AT + 60_000)
     await store.commit([first], AT)
     await store.commit([deposit(1)], AT + year_ms)
@@ -647,23 +641,20 @@ async def test_clock_that_was_ahead_once_ends_nothing_before_its_time(
     again, made = await store.commit(
         [revoke(AGENT), revoke(other, expires_ms=AT + 60_000)], AT + 1_000
     )
-    await store.close()
     assert again.error is ErrorCode.ALREADY_REVOKED
     assert made.error is None
     assert auditor.one("SELECT max(created_ms) = min(created_ms) FROM entry")
 
 
 async def test_batch_that_was_rolled_back_once_does_not_turn_the_time_back(
-    database: Database, auditor: Auditor
+    store: LedgerStore, auditor: Auditor
 ) -> None:
     """The books are read again, as of the last commit; the time that it then has is later."""
-    store, epoch = await open_with_member(database.service_url)
-    flow = Flow(epoch, hold=CREDIT)
+    flow = Flow(hold=CREDIT)
     await store.commit([flow.publish()], AT)
     too_dear, applied = await store.commit([flow.pay(2 * CREDIT), deposit(1)], AT + 5_000)
     assert (too_dear.error, applied.error) == (ErrorCode.INTERNAL_ERROR, None)
     await store.commit([deposit(1)], AT + 1_000)
-    await store.close()
     assert auditor.one("SELECT created_ms FROM entry ORDER BY id DESC LIMIT 1") == AT + 5_000
 
 

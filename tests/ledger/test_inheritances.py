@@ -33,12 +33,12 @@ from tests.ledger.making import (
     AGENT,
     AT,
     PAYER,
+    NextWriter,
     all_of,
     api_key,
     card,
     deposit,
     new_key,
-    open_store,
 )
 from tests.ledger.test_agents_leave import leave
 
@@ -99,47 +99,46 @@ async def due_dids(reader: LedgerReader, limit: int = 9) -> list[str]:
             return found
 
 
-async def opened(database: Database, auditor: Auditor, *more: Command) -> LedgerStore:
-    """Open a ledger with an agent that has an heir."""
-    store = await open_store(database.service_url)
+async def name_an_heir(
+    store: LedgerStore, database: Database, auditor: Auditor, *more: Command
+) -> None:
+    """Register an agent that has an heir."""
     outcomes = await store.commit([card(proof=OPERATOR), *more, set_heir()], AT)
     assert [one.error for one in outcomes if one.error] == []
     await ready_since(database, auditor)
-    return store
 
 
 async def test_an_inheritance_runs_once_and_ends_the_agents_credentials(
-    database: Database, auditor: Auditor
+    next_writer: NextWriter, auditor: Auditor, database: Database
 ) -> None:
     """Its API keys and heartbeat tokens end, not its former owner's; also after a restart."""
     keys = [api_key("theirs", b"k" * 32, owner_did=AGENT), api_key("owners", b"o" * 32)]
-    store = await opened(database, auditor, *keys)
+    store = await next_writer()
+    await name_an_heir(store, database, auditor, *keys)
     first, again = await store.commit([run(), run()], AT + 1)
     assert (first.error, again.status) == (None, OutcomeStatus.REPEATED)
     assert auditor.one("SELECT revision = token_revision FROM agent"), "old tokens are worthless"
     live = "SELECT string_agg(id, '') FROM api_key WHERE revoked_ms IS NULL"
     assert auditor.one(live) == "owners"
-    await store.close()
-    store = await open_store(database.service_url)
+    store = await next_writer()
     (repeat,) = await store.commit([run()], AT + 2)
     assert repeat.status is OutcomeStatus.REPEATED
     (next_heir,) = await store.commit([set_heir(actor=HEIR, heir=PAYER)], AT + 3)
     assert next_heir.result == {"revision": 2}
-    await store.close()
 
 
 async def test_what_comes_to_an_heir_fills_none_of_its_bounds(
-    database: Database, auditor: Auditor
+    next_writer: NextWriter, auditor: Auditor, database: Database
 ) -> None:
     """It need not agree: the agent and its names count for the owner of before, over a restart."""
     name = RegisterName(
         key=new_key(), actor_did=PAYER, is_admin=False, name="mine", agent_did=AGENT, months=120,
         owner_names_max=1, agent_names_max=9,
     )  # fmt: skip
-    store = await opened(database, auditor, name)
+    store = await next_writer()
+    await name_an_heir(store, database, auditor, name)
     await store.commit([run()], AT + 1)
-    await store.close()
-    store = await open_store(database.service_url)
+    store = await next_writer()
     second, third = "did:test:second", "did:test:third"
     outcomes = await store.commit(
         [
@@ -153,14 +152,14 @@ async def test_what_comes_to_an_heir_fills_none_of_its_bounds(
     )
     conflict = ErrorCode.CONFLICT
     assert [one.error for one in outcomes] == [None, None, conflict, None, conflict]
-    await store.close()
 
 
 async def test_what_an_heir_takes_up_counts_for_the_heir(
-    database: Database, auditor: Auditor
+    next_writer: NextWriter, auditor: Auditor, database: Database
 ) -> None:
     """By its first card; without room an active agent stays its former owner's to count."""
-    store = await opened(database, auditor)
+    store = await next_writer()
+    await name_an_heir(store, database, auditor)
     second, third = "did:test:second", "did:test:third"
     await store.commit([run(), card(second, owner_did=HEIR, proof=OPERATOR)], AT + 1)
     more = card(third, owner_agents_max=1)
@@ -169,40 +168,34 @@ async def test_what_an_heir_takes_up_counts_for_the_heir(
     outcomes = await store.commit(commands, AT + 2)
     conflict = ErrorCode.CONFLICT
     assert [one.error for one in outcomes] == [None, conflict, None, conflict], "brought back"
-    await store.close()
-    store = await open_store(database.service_url)
+    store = await next_writer()
     taken = [card(owner_did=HEIR, owner_agents_max=2), replace(more, key=new_key())]
     assert [one.error for one in await store.commit(taken, AT + 3)] == [None, None]
     assert auditor.one("SELECT inherited_from_did FROM agent WHERE did = %s", AGENT) == HEIR
     (full_again,) = await store.commit([card("did:test:4", owner_did=HEIR, owner_agents_max=2)], AT)
     assert full_again.error is conflict
-    await store.close()
 
 
 async def test_the_switch_of_an_unproven_claim_never_runs(
-    database: Database, auditor: Auditor
+    empty_store: LedgerStore, database: Database, auditor: Auditor, reader: LedgerReader
 ) -> None:
     """Who registered another's DID first would name an heir for the wallet of who comes later."""
-    store = await open_store(database.service_url)
     strict = replace(set_heir(), needs_proof=True)
-    (_, refused, named, early) = await store.commit([card(), strict, set_heir(), run()], AT)
+    (_, refused, named, early) = await empty_store.commit([card(), strict, set_heir(), run()], AT)
     assert (refused.error, named.error) == (ErrorCode.FORBIDDEN, None)
     assert early.error is ErrorCode.CONFLICT
-    (_, _, due) = await store.commit([card(proof=OPERATOR), set_heir(), run()], AT + 1)
+    (_, _, due) = await empty_store.commit([card(proof=OPERATOR), set_heir(), run()], AT + 1)
     assert due.error is ErrorCode.CONFLICT
     auditor.connection.execute("UPDATE agent SET proven_by = NULL")
     auditor.connection.execute("UPDATE inheritance SET set_ms = set_ms - %s", (900 * DAY_MS,))
-    reader = LedgerReader(database.service_url)
     assert await due_dids(reader) == [], "of code of before"
-    await reader.close()
-    await store.close()
 
 
 async def test_only_the_owner_names_and_strikes_out_an_heir(
-    database: Database, auditor: Auditor
+    empty_store: LedgerStore, auditor: Auditor, database: Database
 ) -> None:
-    store = await opened(database, auditor)
-    outcomes = await store.commit(
+    await name_an_heir(empty_store, database, auditor)
+    outcomes = await empty_store.commit(
         [
             set_heir(actor=OTHER),
             set_heir(actor=AGENT),
@@ -221,37 +214,36 @@ async def test_only_the_owner_names_and_strikes_out_an_heir(
         forbidden, forbidden, ErrorCode.NOT_FOUND, invalid, invalid, forbidden, None,
         ErrorCode.NOT_FOUND, None,
     ]  # fmt: skip
-    late = await store.commit([run(1)], AT + 2)
+    late = await empty_store.commit([run(1)], AT + 2)
     assert [one.error for one in late] == [ErrorCode.CONFLICT], "it is another one by now"
-    (due,) = await store.commit([run(2)], AT + 2)
+    (due,) = await empty_store.commit([run(2)], AT + 2)
     assert due.error is None
-    await store.close()
 
 
-async def test_a_heartbeat_starts_the_time_again(database: Database, auditor: Auditor) -> None:
+async def test_a_heartbeat_starts_the_time_again(
+    empty_store: LedgerStore, database: Database, auditor: Auditor, reader: LedgerReader
+) -> None:
     """Also one that came after it was found due; the refusal is not kept."""
-    store, reader = await opened(database, auditor), LedgerReader(database.service_url, pool_size=1)
+    await name_an_heir(empty_store, database, auditor)
     assert await due_dids(reader) == [AGENT]
     assert await due_dids(reader, limit=1) == [AGENT], "in turn"
     live = LivenessStore(database.service_url)
     await live.store_heartbeats([Heartbeat(AGENT, "healthy")])
     assert await due_dids(reader) == []
-    (refused,) = await store.commit([run()], AT + 1)
+    (refused,) = await empty_store.commit([run()], AT + 1)
     assert refused.error is ErrorCode.CONFLICT
     auditor.connection.execute("UPDATE agent_live SET heartbeat_ms = heartbeat_ms - %s", (DAY_MS,))
     auditor.connection.execute("UPDATE readiness SET seen_ms = seen_ms + 60000")
-    (due,) = await store.commit([run()], AT + 2)
+    (due,) = await empty_store.commit([run()], AT + 2)
     assert due.error is None
     await live.close()
-    await reader.close()
-    await store.close()
 
 
 async def test_a_look_at_the_switches_reads_a_few_of_them(
-    database: Database, auditor: Auditor
+    empty_store: LedgerStore, database: Database, auditor: Auditor, reader: LedgerReader
 ) -> None:
     """However many there are, and whether or not they could have run."""
-    store, reader = await opened(database, auditor), LedgerReader(database.service_url, pool_size=1)
+    await name_an_heir(empty_store, database, auditor)
     auditor.connection.execute(
         "INSERT INTO inheritance SELECT 'did:x:' || n, 'o', 'h', 1, false, 1,"
         " CASE WHEN n %% 2 = 0 THEN 'armed' ELSE 'cancelled' END, %(at)s,"
@@ -271,15 +263,13 @@ async def test_a_look_at_the_switches_reads_a_few_of_them(
         plan = found.scalar_one()[0]["Plan"]
     assert rows_read(plan)["inheritance"] <= 20, plan
     assert await due_dids(reader, limit=500) == [AGENT]
-    await reader.close()
-    await store.close()
 
 
 async def test_time_without_the_service_does_not_count(
-    database: Database, auditor: Auditor
+    empty_store: LedgerStore, database: Database, auditor: Auditor, reader: LedgerReader
 ) -> None:
     """A gap between two notes is none of the agent's; nor is the time since the last note."""
-    store, reader = await opened(database, auditor), LedgerReader(database.service_url, pool_size=1)
+    await name_an_heir(empty_store, database, auditor)
     auditor.connection.execute("UPDATE readiness SET seen_ms = %s", (AT + DAY_MS - 1,))
     assert await due_dids(reader) == []
     notes = ReadinessStore(database.service_url)
@@ -292,44 +282,41 @@ async def test_time_without_the_service_does_not_count(
     auditor.connection.execute("UPDATE readiness SET seen_ms = seen_ms + 60000")
     assert len(await due_dids(reader)) == 1
     await notes.close()
-    await reader.close()
-    await store.close()
 
 
 async def test_the_owners_acts_count_only_where_its_inactivity_is_required(
-    database: Database, auditor: Auditor
+    empty_store: LedgerStore, database: Database, auditor: Auditor, reader: LedgerReader
 ) -> None:
-    store, reader = await opened(database, auditor), LedgerReader(database.service_url, pool_size=1)
-    await store.commit([set_heir(requires_inactivity=True)], AT)
+    await name_an_heir(empty_store, database, auditor)
+    await empty_store.commit([set_heir(requires_inactivity=True)], AT)
     assert len(await due_dids(reader)) == 1
     now_ms = int(auditor.one("SELECT extract(epoch FROM now()) * 1000"))
-    await store.commit([deposit(1)], now_ms)
+    await empty_store.commit([deposit(1)], now_ms)
     assert await due_dids(reader) == []
     auditor.connection.execute("UPDATE inheritance SET requires_inactivity = false")
     assert len(await due_dids(reader)) == 1
-    await reader.close()
-    await store.close()
 
 
-async def test_a_switch_of_an_owner_of_before_is_void(database: Database, auditor: Auditor) -> None:
-    store, reader = await opened(database, auditor), LedgerReader(database.service_url, pool_size=1)
+async def test_a_switch_of_an_owner_of_before_is_void(
+    next_writer: NextWriter, database: Database, auditor: Auditor, reader: LedgerReader
+) -> None:
+    store = await next_writer()
+    await name_an_heir(store, database, auditor)
     auditor.connection.execute("UPDATE agent SET owner_did = %s", (OTHER,))
     assert await due_dids(reader) == []
-    await store.close()
-    store = await open_store(database.service_url)
+    store = await next_writer()
     for command in (run(), run(owner=OTHER)):
         (refused,) = await store.commit([command], AT + 1)
         assert refused.error is ErrorCode.CONFLICT
-    await reader.close()
-    await store.close()
 
 
 async def test_an_heir_is_not_trusted_with_the_agent_that_an_administrator_has_registered(
-    database: Database, auditor: Auditor
+    next_writer: NextWriter, database: Database, auditor: Auditor, reader: LedgerReader
 ) -> None:
     """The owner's own card keeps the trust. money.md (Verifiers)."""
     by_admin = card(proof=OPERATOR, is_admin=True)
-    store = await opened(database, auditor, by_admin, card(), card("did:test:mine"))
+    store = await next_writer()
+    await name_an_heir(store, database, auditor, by_admin, card(), card("did:test:mine"))
 
     async def trusted() -> list[str]:
         async with LedgerReader(database.service_url, pool_size=1) as reader:
@@ -342,11 +329,10 @@ async def test_an_heir_is_not_trusted_with_the_agent_that_an_administrator_has_r
     assert await trusted() == []
     await store.commit([card(owner_did=HEIR, is_admin=True), card(owner_did=HEIR)], AT + 3)
     assert await trusted() == [AGENT]
-    await store.close()
 
 
 async def test_trust_ends_with_a_capability_that_no_administrator_has_registered(
-    database: Database, auditor: Auditor
+    next_writer: NextWriter, auditor: Auditor
 ) -> None:
     """What the card offers less and again is another capability, too, also after a restart."""
     one, two = "cap.test.echo.v1", "cap.verify.generic.v1"
@@ -361,7 +347,6 @@ async def test_trust_ends_with_a_capability_that_no_administrator_has_registered
         (both, True),
     )
     for number, (step, is_trusted) in enumerate(steps):
-        store = await open_store(database.service_url)
+        store = await next_writer()
         assert (await store.commit([replace(step, key=new_key())], AT + number))[0].error is None
-        await store.close()
         assert auditor.one("SELECT is_trusted FROM agent") is is_trusted, number

@@ -50,8 +50,8 @@ def flow(shared_database: Database) -> Flow:
     """A ledger with a running workflow that has paid a node, written by the real store."""
 
     async def fill() -> Flow:
-        store, epoch = await open_with_member(shared_database.service_url)
-        running, ended = Flow(epoch, hold=10 * CREDIT), Flow(epoch, hold=CREDIT)
+        store = await open_with_member(shared_database.service_url)
+        running, ended = Flow(hold=10 * CREDIT), Flow(hold=CREDIT)
         await store.commit([running.publish(), running.pay(CREDIT), card(AGENT)], 1)
         await store.commit([ended.publish(), ended.end(), api_key("k", b"k" * 32)], 1)
         await store.close()

@@ -29,9 +29,9 @@ from tests.ledger.making import (
     CREDIT,
     PAYER,
     Flow,
+    NextWriter,
     new_id,
     new_key,
-    open_with_member,
 )
 
 pytestmark = pytest.mark.anyio
@@ -128,10 +128,9 @@ def refused(outcome: Outcome, code: ErrorCode) -> None:
 
 
 async def test_invoice_adds_up_gross_payments_of_its_period(
-    database: Database, reader: LedgerReader
+    store: LedgerStore, database: Database, reader: LedgerReader
 ) -> None:
-    store, epoch = await open_with_member(database.service_url)
-    flow, other = Flow(epoch), Flow(epoch)
+    flow, other = Flow(), Flow()
     await store.commit([flow.publish(), flow.pay(3 * CREDIT), other.publish()], AT)
     await store.commit([flow.pay(2 * CREDIT, node="b"), flow.end()], AT + 10)
     await store.commit([other.pay(CREDIT)], LATER)  # after the period
@@ -152,13 +151,11 @@ async def test_invoice_adds_up_gross_payments_of_its_period(
     assert auditor.one("SELECT count(*) FROM event WHERE event_type = 'invoice.issued'") == 1
     auditor.check()
     auditor.close()
-    await store.close()
 
 
 async def test_case_33_an_overlapping_period_is_refused_and_a_touching_one_is_not(
-    database: Database,
+    store: LedgerStore,
 ) -> None:
-    store, _ = await open_with_member(database.service_url)
     await one(store, of_period(AT, AT + 100))
     for start, end in ((AT + 99, AT + 200), (AT - 100, AT + 1), (AT + 1, AT + 99), (AT, AT + 101)):
         refused(await one(store, of_period(start, end)), ErrorCode.CONFLICT)
@@ -166,22 +163,18 @@ async def test_case_33_an_overlapping_period_is_refused_and_a_touching_one_is_no
     assert (await one(store, of_period(AT - 100, AT))).result["isNew"]
     somebody = of_period(AT + 50, AT + 60, payer_did="did:test:other")
     assert (await one(store, somebody)).result["isNew"], "another payer's periods are their own"
-    await store.close()
 
 
-async def test_case_33_a_period_that_has_not_passed_is_refused(database: Database) -> None:
-    store, _ = await open_with_member(database.service_url)
+async def test_case_33_a_period_that_has_not_passed_is_refused(store: LedgerStore) -> None:
     refused(await one(store, of_period(AT, LATER + 1)), ErrorCode.INVALID_REQUEST)
     assert (await one(store, of_period(AT, LATER))).result["isNew"]
-    await store.close()
 
 
 async def test_case_33a_content_that_something_has_come_to_since_is_read_again(
-    database: Database, reader: LedgerReader
+    store: LedgerStore, next_writer: NextWriter, database: Database, reader: LedgerReader
 ) -> None:
     """What is added up outside the writer is committed only if it would be the same inside."""
-    store, epoch = await open_with_member(database.service_url)
-    flow = Flow(epoch)
+    flow = Flow()
     await store.commit([flow.publish(), flow.pay(CREDIT)], AT)
     before = await with_content(reader, of_period())
     await store.commit([flow.pay(CREDIT, node="b"), flow.end()], AT + 1)
@@ -199,8 +192,7 @@ async def test_case_33a_content_that_something_has_come_to_since_is_read_again(
     assert by_workflow.result["isNew"]
     refused(await one_as_read(store, by_period), ErrorCode.OVERLOADED)
     # And so does one that was issued before this writer began.
-    await store.close()
-    store, _ = await open_with_member(database.service_url)
+    store = await next_writer()
     refused(await one_as_read(store, by_period), ErrorCode.OVERLOADED)
     # A refund of the workflow changes what its invoice would be.
     await one(store, settle(by_workflow.result["invoiceId"], "void"))
@@ -209,7 +201,6 @@ async def test_case_33a_content_that_something_has_come_to_since_is_read_again(
     refused(await one_as_read(store, by_workflow_again), ErrorCode.OVERLOADED)
     auditor.check()
     auditor.close()
-    await store.close()
 
 
 async def one_as_read(store: LedgerStore, command: CreateInvoice) -> Outcome:
@@ -219,9 +210,8 @@ async def one_as_read(store: LedgerStore, command: CreateInvoice) -> Outcome:
 
 
 async def test_adding_up_takes_turns_and_an_overlap_needs_none(
-    database: Database, reader: LedgerReader
+    store: LedgerStore, reader: LedgerReader
 ) -> None:
-    store, _ = await open_with_member(database.service_url)
     await one(store, of_period(AT, AT + 100))
     others = "did:test:other"
     async with asyncio.timeout(30), reader.turns.turn("did:test:busy"):
@@ -241,25 +231,21 @@ async def test_adding_up_takes_turns_and_an_overlap_needs_none(
             await asyncio.sleep(0.01)
     added_up = await asyncio.gather(*waiting)
     assert Counter(command.payer_did for command in added_up) == {PAYER: 5, others: 1}
-    await store.close()
 
 
 async def test_invoice_has_a_bounded_number_of_lines(
-    database: Database, monkeypatch: pytest.MonkeyPatch
+    store: LedgerStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store, epoch = await open_with_member(database.service_url)
     monkeypatch.setattr(invoice_content, "LINES_MAX", 2)
-    flow = Flow(epoch)
+    flow = Flow()
     await store.commit([flow.publish(), *(flow.pay(CREDIT, node=name) for name in "ab")], AT)
     more = [flow.pay(CREDIT, node=name) for name in "cde"]
     await store.commit([*more, flow.end()], AT + 1)
     refused(await one(store, of_period(AT + 1, AT + 2)), ErrorCode.INVALID_REQUEST)
     assert (await one(store, of_period(AT, AT + 1))).result["isNew"]
-    await store.close()
 
 
-async def test_invoices_are_listed_newest_first(database: Database, reader: LedgerReader) -> None:
-    store, _ = await open_with_member(database.service_url)
+async def test_invoices_are_listed_newest_first(store: LedgerStore, reader: LedgerReader) -> None:
     made = [(await one(store, of_period(AT + n, AT + n + 1))).result["invoiceId"] for n in range(3)]
     newest_first = sorted(made, reverse=True)
 
@@ -274,4 +260,3 @@ async def test_invoices_are_listed_newest_first(database: Database, reader: Ledg
     assert await ids(payer_did="did:test:other") == []
     await store.commit([settle(made[1], "void")], LATER)
     assert await ids(status="void", payer_did=None) == [made[1]]
-    await store.close()

@@ -18,7 +18,7 @@ from ledger.commands import OutcomeStatus
 from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.checking import Auditor, connect
-from tests.ledger.making import AGENT, AT, Flow, card, new_id, open_with_member
+from tests.ledger.making import AGENT, AT, Flow, NextWriter, card, new_id
 
 pytestmark = pytest.mark.anyio
 
@@ -42,13 +42,12 @@ def kept(flow: Flow, did: str = AGENT, **changes: Any) -> KeepBid:
     return KeepBid(**{**fields, **changes})
 
 
-async def published(url: str) -> tuple[LedgerStore, Flow]:
+async def published(store: LedgerStore) -> Flow:
     """Open a ledger with a workflow that runs, and two agents."""
-    store, epoch = await open_with_member(url)
-    flow = Flow(epoch)
+    flow = Flow()
     outcomes = await store.commit([card(), card(OTHER), flow.publish()], AT)
     assert all(one.error is None for one in outcomes), outcomes
-    return store, flow
+    return flow
 
 
 async def refused(store: LedgerStore, command: KeepBid) -> ErrorCode | None:
@@ -59,12 +58,11 @@ async def refused(store: LedgerStore, command: KeepBid) -> ErrorCode | None:
 
 @pytest.mark.parametrize("is_sealed", [False, True], ids=["fixed price", "auctioned"])
 async def test_the_chain_says_how_much_is_bid_unless_the_node_is_auctioned(
-    database: Database, auditor: Auditor, is_sealed: bool
+    store: LedgerStore, auditor: Auditor, is_sealed: bool
 ) -> None:
     """A payer read the bid of an agent before the round in which it would bid."""
-    store, flow = await published(database.service_url)
+    flow = await published(store)
     assert await refused(store, kept(flow, is_sealed=is_sealed)) is None
-    await store.close()
     payload = auditor.one("SELECT payload FROM event WHERE event_type = 'bid.placed'")
     said = {"nodeId": "a", "agentDid": AGENT, "isCounted": False}
     terms = {"bidCredits": "0.123457", "etaMs": 4_321, "stakeOfferedCredits": "0.765431"}
@@ -72,26 +70,26 @@ async def test_the_chain_says_how_much_is_bid_unless_the_node_is_auctioned(
 
 
 async def test_no_bid_is_kept_once_the_workflow_has_ended(
-    database: Database, auditor: Auditor
+    store: LedgerStore, next_writer: NextWriter, auditor: Auditor
 ) -> None:
-    store, flow = await published(database.service_url)
+    flow = await published(store)
     assert await refused(store, kept(flow)) is None
     (ended,) = await store.commit([flow.end()], AT)
     assert ended.error is None
     late = kept(flow, OTHER)
     assert await refused(store, late) is ErrorCode.ESCROW_RELEASED
-    await store.close()
-    store, _ = await open_with_member(database.service_url, micro=1)
+    store = await next_writer()
     assert await refused(store, late) is ErrorCode.ESCROW_RELEASED
     (again,) = await store.commit([kept(flow)], AT)
     assert again.status is OutcomeStatus.REPEATED
-    await store.close()
     assert auditor.one("SELECT count(*) FROM event WHERE event_type = 'bid.placed'") == 1
 
 
-async def test_a_node_keeps_so_many_bids_and_no_more(database: Database, auditor: Auditor) -> None:
+async def test_a_node_keeps_so_many_bids_and_no_more(
+    store: LedgerStore, next_writer: NextWriter, auditor: Auditor
+) -> None:
     """By what is stored, and by what one batch takes: the writer counts once per node."""
-    store, flow = await published(database.service_url)
+    flow = await published(store)
     auditor.connection.execute(
         "INSERT INTO bid SELECT %s, 'a', 0, 'did:test:' || n, 1, NULL, NULL, false, 1"
         " FROM generate_series(1, %s) n",
@@ -104,10 +102,8 @@ async def test_a_node_keeps_so_many_bids_and_no_more(database: Database, auditor
     assert [one.error for one in outcomes] == [None, ErrorCode.CONFLICT]
     elsewhere = replace(more, key=bid_key(flow.id, "b", NO_ROUND, OTHER), node="b")
     assert await refused(store, elsewhere) is None
-    await store.close()
-    store, _ = await open_with_member(database.service_url, micro=1)
+    store = await next_writer()
     assert await refused(store, more) is ErrorCode.CONFLICT
-    await store.close()
 
 
 def test_counting_the_bids_of_a_node_reads_no_others(database: Database) -> None:

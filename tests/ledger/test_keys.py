@@ -13,9 +13,10 @@ from msgspec.structs import replace
 from core.errors import ErrorCode
 from ledger.keys.key_commands import CreateKey, RevokeKey, RotateKey
 from ledger.keys.key_loading import _COUNT, _LIVE
+from ledger.writer.store import LedgerStore
 from tests.ledger.checking import Auditor, connect, rows_read
 from tests.ledger.conftest import Database
-from tests.ledger.making import AT, PAYER, api_key, new_id, open_store
+from tests.ledger.making import AT, PAYER, NextWriter, api_key, new_id
 
 pytestmark = pytest.mark.anyio
 
@@ -41,42 +42,38 @@ def live(auditor: Auditor) -> list[str]:
 
 
 async def test_a_key_ends_with_every_key_that_stands_on_it(
-    database: Database, auditor: Auditor
+    empty_store: LedgerStore, auditor: Auditor
 ) -> None:
-    store = await open_store(database.service_url)
     tree = [key(1), key(2, 1), key(3, 2), key(4, 1), key(5), key(6, 5)]
-    await store.commit(tree, AT)
-    (outcome,) = await store.commit([revoke(1)], AT + 1)
+    await empty_store.commit(tree, AT)
+    (outcome,) = await empty_store.commit([revoke(1)], AT + 1)
     assert outcome.result == {"id": "k1", "ended": 4}
     assert live(auditor) == ["k5", "k6"]
     body = auditor.one("SELECT payload FROM event WHERE event_type = 'key.revoked'")
     assert body["descendants"] == ["k2", "k4", "k3"]
-    await store.close()
 
 
-async def test_a_parent_that_has_ended_makes_no_key(database: Database, auditor: Auditor) -> None:
-    store = await open_store(database.service_url)
-    await store.commit([key(1, expires_ms=AT + 10), key(2), revoke(2)], AT)
+async def test_a_parent_that_has_ended_makes_no_key(
+    empty_store: LedgerStore, auditor: Auditor
+) -> None:
+    await empty_store.commit([key(1, expires_ms=AT + 10), key(2), revoke(2)], AT)
     late, orphan, unknown = key(3, 1, expires_ms=AT + 10), key(4, 2), key(5, 9)
-    outcomes = await store.commit([late, orphan, unknown], AT + 10)
+    outcomes = await empty_store.commit([late, orphan, unknown], AT + 10)
     assert {outcome.error for outcome in outcomes} == {ErrorCode.UNAUTHORIZED}
     assert live(auditor) == ["k1"]
-    await store.close()
 
 
-async def test_live_keys_of_an_owner_and_their_depth_are_bounded(database: Database) -> None:
-    store = await open_store(database.service_url)
+async def test_live_keys_of_an_owner_and_their_depth_are_bounded(empty_store: LedgerStore) -> None:
     bounds = {"owner_keys_max": 4, "depth_max": 2}
-    outcomes = await store.commit(
+    outcomes = await empty_store.commit(
         [key(1, **bounds), key(2, 1, **bounds), key(3, 2, **bounds), key(4, 3, **bounds)], AT
     )
     assert [outcome.error for outcome in outcomes] == [None, None, None, ErrorCode.CONFLICT]
-    outcomes = await store.commit([key(5, **bounds), key(6, **bounds)], AT)
+    outcomes = await empty_store.commit([key(5, **bounds), key(6, **bounds)], AT)
     assert [outcome.error for outcome in outcomes] == [None, ErrorCode.CONFLICT]
-    await store.commit([revoke(2)], AT)
-    outcomes = await store.commit([key(7, **bounds), key(8, **bounds), key(9, **bounds)], AT)
+    await empty_store.commit([revoke(2)], AT)
+    outcomes = await empty_store.commit([key(7, **bounds), key(8, **bounds), key(9, **bounds)], AT)
     assert [outcome.error for outcome in outcomes] == [None, None, ErrorCode.CONFLICT]
-    await store.close()
 
 
 def rotate(number: int, secret: bytes, overlap_ms: int = 0, owner: str | None = PAYER) -> RotateKey:
@@ -100,11 +97,10 @@ def hashes(auditor: Auditor, number: int) -> tuple[bytes, bytes | None, int | No
 
 
 async def test_a_key_of_another_one_that_has_ended_and_an_expired_one_are_not_rotated(
-    database: Database, auditor: Auditor
+    empty_store: LedgerStore, auditor: Auditor
 ) -> None:
-    store = await open_store(database.service_url)
-    await store.commit([key(1), key(2), revoke(2), key(3, expires_ms=AT + 10)], AT)
-    outcomes = await store.commit(
+    await empty_store.commit([key(1), key(2), revoke(2), key(3, expires_ms=AT + 10)], AT)
+    outcomes = await empty_store.commit(
         [
             rotate(1, b"a", owner="did:test:other"),
             rotate(2, b"b"),
@@ -120,18 +116,16 @@ async def test_a_key_of_another_one_that_has_ended_and_an_expired_one_are_not_ro
         ErrorCode.NOT_FOUND,
     ]
     assert hashes(auditor, 1)[1] is None
-    (done,) = await store.commit([rotate(1, b"a", owner=None)], AT + 11)
+    (done,) = await empty_store.commit([rotate(1, b"a", owner=None)], AT + 11)
     assert done.error is None
-    await store.close()
 
 
 async def test_the_writer_reads_no_keys_that_have_ended_or_expired(
-    database: Database, auditor: Auditor
+    next_writer: NextWriter, database: Database, auditor: Auditor
 ) -> None:
     """An owner may have made and ended any number, by itself and by one of its keys."""
-    store = await open_store(database.service_url)
+    store = await next_writer()
     await store.commit([key(1), key(2, 1), key(3, 1)], AT)
-    await store.close()
     auditor.connection.execute(
         "INSERT INTO api_key (id, hash, owner_did, name, scopes, rate_class, created_ms, parent_id,"
         " depth, revoked_ms, expires_ms)"

@@ -11,31 +11,32 @@ import pytest
 from core.canonical import hash_bytes, hash_text
 from core.records.statuses import OwnershipProof
 from ledger.agents.agent_commands import DeregisterAgent
+from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.checking import Auditor, connect
-from tests.ledger.making import AGENT, AT, PAYER, card, new_key, open_store
+from tests.ledger.making import AGENT, AT, PAYER, NextWriter, card, new_key
 
 pytestmark = pytest.mark.anyio
 
 PLACES = "SELECT string_agg(number || ':' || card_version, ' ' ORDER BY number) FROM agent_card"
 
 
-async def test_a_card_that_changes_has_the_next_place(database: Database, auditor: Auditor) -> None:
+async def test_a_card_that_changes_has_the_next_place(
+    next_writer: NextWriter, database: Database, auditor: Auditor
+) -> None:
     """In one batch, across batches, and after the writer has begun anew."""
-    store = await open_store(database.service_url)
+    store = await next_writer()
     first, second = card(card_json='{"a":1}'), card(card_json='{"a":2}', card_version=2)
     outcomes = await store.commit([first, card(card_json='{"a":1}'), second], AT)
     assert [one.error for one in outcomes] == [None] * 3
     assert auditor.one(PLACES) == "1:1 2:2"
-    await store.close()
-    store = await open_store(database.service_url)
+    store = await next_writer()
     leave = DeregisterAgent(
         key=new_key(), actor_did=PAYER, owner_did=PAYER, is_admin=False, did=AGENT
     )
     again = [card(card_json='{"a":2}', card_version=2) for _ in range(3)]
     await store.commit([again[0], leave, again[1], again[2]], AT)
     assert auditor.one(PLACES) == "1:1 2:2 3:2"
-    await store.close()
     with connect(database.superuser_url) as connection:
         query = "SELECT number, card_hash, previous_hash, hash FROM callboard.agent_card"
         rows = connection.execute(f"{query} ORDER BY number").fetchall()
@@ -50,24 +51,25 @@ async def test_a_card_that_changes_has_the_next_place(database: Database, audito
         before = own_hash
 
 
-async def test_a_lineage_goes_on_where_a_claim_yields(database: Database, auditor: Auditor) -> None:
-    store = await open_store(database.service_url)
+async def test_a_lineage_goes_on_where_a_claim_yields(
+    empty_store: LedgerStore, auditor: Auditor
+) -> None:
     by_proof: dict[str, object] = {
         "owner_did": "did:test:owner",
         "proof": OwnershipProof.SIGNATURE,
         "lines_taken": (),
     }
     same, other = card(**by_proof), card(card_json='{"a":2}', card_version=2, **by_proof)
-    outcomes = await store.commit([card(), same, other], AT)
+    outcomes = await empty_store.commit([card(), same, other], AT)
     assert [one.error for one in outcomes] == [None] * 3
     assert auditor.one(PLACES) == "1:1 2:2"
-    await store.close()
 
 
-async def test_a_place_never_changes_and_never_goes(database: Database) -> None:
-    store = await open_store(database.service_url)
+async def test_a_place_never_changes_and_never_goes(
+    next_writer: NextWriter, database: Database
+) -> None:
+    store = await next_writer()
     await store.commit([card()], AT)
-    await store.close()
     for change in (
         "UPDATE callboard.agent_card SET number = 2",
         "TRUNCATE callboard.agent_card",

@@ -199,7 +199,7 @@ async def test_writers_and_standbys_hold_the_function_that_they_use(database: Da
 
 def test_a_schema_that_is_too_new_fences_no_writer_off(database: Database) -> None:
     async def refused() -> Outcome:
-        store, _ = await open_with_member(database.service_url)
+        store = await open_with_member(database.service_url)
         with connect(database.owner_url) as connection:
             connection.execute("UPDATE compatibility SET min_code_version = 3")
         (outcome,) = await store.commit([deposit(CREDIT)], AT)

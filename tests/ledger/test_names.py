@@ -13,9 +13,9 @@ from core.records.statuses import OwnershipProof
 from core.trust.identity.name_terms import add_months
 from ledger.commands import Command, OutcomeStatus
 from ledger.identity.name_commands import RegisterName, ReleaseName, RenewName, TransferName
-from tests.conftest import Database
+from ledger.writer.store import LedgerStore
 from tests.ledger.checking import Auditor
-from tests.ledger.making import AGENT, AT, PAYER, card, new_key, open_store
+from tests.ledger.making import AGENT, AT, PAYER, NextWriter, card, new_key
 
 pytestmark = pytest.mark.anyio
 
@@ -64,9 +64,10 @@ def release(name: str, *, actor: str = PAYER, expired_ms: int | None = None) -> 
     )  # fmt: skip
 
 
-async def test_a_name_is_its_owners_until_it_expires(database: Database, auditor: Auditor) -> None:
-    store = await open_store(database.service_url)
-    outcomes = await store.commit(
+async def test_a_name_is_its_owners_until_it_expires(
+    empty_store: LedgerStore, auditor: Auditor
+) -> None:
+    outcomes = await empty_store.commit(
         [
             *AGENTS,
             register("ghost", "did:test:ghost"),
@@ -90,16 +91,15 @@ async def test_a_name_is_its_owners_until_it_expires(database: Database, auditor
     assert outcomes[5].result["expiresMs"] == ENDS
     ends = add_months(ENDS, 1)
     assert auditor.one("SELECT expires_ms FROM agent_name") == ends
-    (early,) = await store.commit([register("mine", THEIRS, actor=OTHER)], ends - 1)
-    late = await store.commit([renew("mine"), register("mine", THEIRS, actor=OTHER)], ends)
+    (early,) = await empty_store.commit([register("mine", THEIRS, actor=OTHER)], ends - 1)
+    late = await empty_store.commit([renew("mine"), register("mine", THEIRS, actor=OTHER)], ends)
     assert (early.error, [one.error for one in late]) == (TAKEN, [NOT_FOUND, None])
     assert auditor.one("SELECT owner_did FROM agent_name") == OTHER
-    await store.close()
 
 
-async def test_what_has_expired_is_released_once(database: Database, auditor: Auditor) -> None:
+async def test_what_has_expired_is_released_once(next_writer: NextWriter, auditor: Auditor) -> None:
     """However often it is asked for; never what was renewed or is another's by now."""
-    store = await open_store(database.service_url)
+    store = await next_writer()
     await store.commit([*AGENTS, register("mine"), register("kept")], AT)
     early, renewed = await store.commit([release("mine", expired_ms=ENDS), renew("kept")], AT + 1)
     assert (early.error, renewed.error) == (CONFLICT, None)
@@ -107,8 +107,7 @@ async def test_what_has_expired_is_released_once(database: Database, auditor: Au
     first = await store.commit([*over, over[0]], ENDS)
     assert [one.error for one in first] == [None, CONFLICT, None]
     assert first[2].status is OutcomeStatus.REPEATED
-    await store.close()
-    store = await open_store(database.service_url)
+    store = await next_writer()
     (again,) = await store.commit([over[0]], ENDS + 1)
     assert again.status is OutcomeStatus.REPEATED
     (taken,) = await store.commit([register("mine", THEIRS, actor=OTHER)], ENDS + 1)
@@ -116,14 +115,13 @@ async def test_what_has_expired_is_released_once(database: Database, auditor: Au
     query = "SELECT count(*) FROM event WHERE event_type = 'name.released'"
     assert auditor.one(query) == 1
     assert auditor.one("SELECT released_ms FROM agent_name WHERE name = 'mine'") is None
-    await store.close()
 
 
 async def test_names_are_bounded_per_agent_and_per_owner(
-    database: Database, auditor: Auditor
+    next_writer: NextWriter, auditor: Auditor
 ) -> None:
     """A refusal counts nothing; a release, a transfer and an expiry make room."""
-    store = await open_store(database.service_url)
+    store = await next_writer()
     outcomes = await store.commit(
         [
             *AGENTS,
@@ -142,8 +140,7 @@ async def test_names_are_bounded_per_agent_and_per_owner(
     assert [one.error for one in outcomes[3:]] == [
         None, None, CONFLICT, None, CONFLICT, CONFLICT, None, None, None,
     ]  # fmt: skip
-    await store.close()
-    store = await open_store(database.service_url)
+    store = await next_writer()
     full = await store.commit([register("five", SECOND), register("five", AGENT, most=3)], AT + 1)
     assert [one.error for one in full] == [CONFLICT, CONFLICT]
     over = await store.commit(
@@ -152,4 +149,3 @@ async def test_names_are_bounded_per_agent_and_per_owner(
     assert [one.error for one in over] == [None, None]
     with pytest.raises(psycopg.errors.CheckViolation):
         auditor.connection.execute("UPDATE agent_name SET name = 'Upper' WHERE name = 'five'")
-    await store.close()

@@ -14,7 +14,7 @@ from ledger.keys.did_reads import standing_rows
 from ledger.keys.nonces import Nonce, NonceStore
 from ledger.reads.reader import LedgerReader
 from tests.conftest import Database
-from tests.ledger.making import AGENT, AT, PAYER, api_key, card, open_store, revoke
+from tests.ledger.making import AGENT, AT, PAYER, NextWriter, api_key, card, revoke
 
 pytestmark = pytest.mark.anyio
 
@@ -83,11 +83,10 @@ async def test_old_nonces_are_swept_in_bounded_steps(
     assert await nonces.take([nonce("new")]) == [False]
 
 
-async def test_what_is_stored_of_dids(database: Database) -> None:
-    store = await open_store(database.service_url)
+async def test_what_is_stored_of_dids(next_writer: NextWriter, database: Database) -> None:
+    store = await next_writer()
     commands = [api_key("k", b"k" * 32), card(), revoke("did:test:gone")]
     assert {outcome.error for outcome in await store.commit(commands, AT)} == {None}
-    await store.close()
     asked = [PAYER, AGENT, "did:test:gone", "did:test:stranger"]
     async with LedgerReader(database.service_url) as reader:
         rows = await standing_rows(reader, asked)

@@ -12,9 +12,10 @@ from ledger.commands import OutcomeStatus
 from ledger.prices.price_commands import SetPrice
 from ledger.prices.price_reads import price_row
 from ledger.reads.reader import LedgerReader
+from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
-from tests.ledger.making import AT, new_key, open_store
+from tests.ledger.making import AT, new_key
 
 pytestmark = pytest.mark.anyio
 
@@ -29,13 +30,12 @@ def priced(price: Price, *, key: str = "") -> SetPrice:
 
 
 async def test_the_newest_price_binds_and_every_change_is_audited(
-    database: Database, auditor: Auditor
+    empty_store: LedgerStore, database: Database, auditor: Auditor
 ) -> None:
-    store = await open_store(database.service_url)
     async with LedgerReader(database.service_url) as reader:
         assert await price_row(reader, CAPABILITY) is None
         first = priced(FixedPrice(25 * MICRO_PER_CENT), key="first")
-        (outcome,) = await store.commit([first], AT)
+        (outcome,) = await empty_store.commit([first], AT)
         assert outcome.result == {"updatedMs": AT}
         row = await price_row(reader, CAPABILITY)
         assert row is not None
@@ -46,7 +46,7 @@ async def test_the_newest_price_binds_and_every_change_is_audited(
         )
         rates = TokenPrice(Decimal("0.000000000001"), Decimal("12"))
         # Twice in a batch: the second is what is stored.
-        await store.commit([priced(FixedPrice(0)), priced(rates)], AT + 5)
+        await empty_store.commit([priced(FixedPrice(0)), priced(rates)], AT + 5)
         row = await price_row(reader, CAPABILITY)
         assert row is not None
         assert (row["price_cents"], row["input_rate"], row["output_rate"], row["updated_ms"]) == (
@@ -55,7 +55,7 @@ async def test_the_newest_price_binds_and_every_change_is_audited(
             "12",
             AT + 5,
         )
-        (again,) = await store.commit([first], AT + 9)
+        (again,) = await empty_store.commit([first], AT + 9)
         assert again.status is OutcomeStatus.REPEATED
         assert await price_row(reader, CAPABILITY) == row, "a repeat changes nothing"
     payloads = auditor.connection.execute(
@@ -66,4 +66,3 @@ async def test_the_newest_price_binds_and_every_change_is_audited(
         {"priceCents": 0},
         {"inputRate": "0.000000000001", "outputRate": "12"},
     ]
-    await store.close()

@@ -11,7 +11,7 @@ from core.workflow.events import WorkflowChanged
 from core.workflow.transitions import WorkflowStatus
 from ledger.commands import OutcomeStatus
 from ledger.workflows.workflow_commands import AdvanceWorkflow, ResumeWorkflow
-from tests.conftest import Database
+from ledger.writer.store import LedgerStore
 from tests.ledger.checking import Auditor
 from tests.ledger.making import (
     AT,
@@ -19,17 +19,16 @@ from tests.ledger.making import (
     MEMBER,
     PAYER,
     Flow,
+    NextWriter,
     new_key,
-    open_store,
-    open_with_member,
 )
 
 pytestmark = pytest.mark.anyio
 
 
-def resume(flow: Flow, epoch: int) -> ResumeWorkflow:
+def resume(flow: Flow) -> ResumeWorkflow:
     return ResumeWorkflow(
-        key=new_key(), member=MEMBER, shard_epoch=epoch, workflow_id=flow.id, actor_did=PAYER
+        key=new_key(), member=MEMBER, shard_epoch=flow.epoch, workflow_id=flow.id, actor_did=PAYER
     )
 
 
@@ -46,10 +45,9 @@ def quarantine_of(auditor: Auditor, flow: Flow) -> tuple[object, ...]:
 
 
 async def test_step_above_its_escrow_quarantines_its_workflow_and_resume_repeats_it(
-    database: Database, auditor: Auditor
+    store: LedgerStore, auditor: Auditor
 ) -> None:
-    store, epoch = await open_with_member(database.service_url)
-    flow, other = Flow(epoch, hold=CREDIT), Flow(epoch)
+    flow, other = Flow(hold=CREDIT), Flow()
     too_dear = flow.pay(2 * CREDIT)
     outcomes = await store.commit([flow.publish(), other.publish(), too_dear], AT)
     refused = outcomes[2]
@@ -64,7 +62,7 @@ async def test_step_above_its_escrow_quarantines_its_workflow_and_resume_repeats
         assert (one.error, one.result) == (ErrorCode.CONFLICT, refused.result)
     assert paid.error is None
     # Resumed, the same key is free: the step is decided anew.
-    (resumed,) = await store.commit([resume(flow, epoch)], AT)
+    (resumed,) = await store.commit([resume(flow)], AT)
     assert resumed.error is None
     (stale,) = await store.commit([flow.pay(CREDIT, node="d")], AT)
     assert stale.error is ErrorCode.CONFLICT, "what was decided before the quarantine"
@@ -74,18 +72,15 @@ async def test_step_above_its_escrow_quarantines_its_workflow_and_resume_repeats
     assert auditor.one(
         "SELECT array_agg(event_type ORDER BY id) FROM event WHERE event_type ~ 'quarant|resum'"
     ) == ["workflow.quarantined", "workflow.resumed"]
-    await store.close()
 
 
 async def test_quarantined_workflow_can_only_end_and_its_escrow_returns(
-    database: Database, auditor: Auditor
+    store: LedgerStore, next_writer: NextWriter, auditor: Auditor
 ) -> None:
-    store, epoch = await open_with_member(database.service_url)
-    flow = Flow(epoch, hold=CREDIT)
+    flow = Flow(hold=CREDIT)
     await store.commit([flow.publish(), flow.pay(2 * CREDIT)], AT)
-    await store.close()
     # Remembered past the writer's end.
-    store = await open_store(database.service_url)
+    store = await next_writer()
     cancelled = flow.advance(WorkflowChanged(WorkflowStatus.CANCELLED, AT + 1))
     stale, ended = await store.commit([cancelled, fresh(replace(cancelled, key="end"))], AT)
     # Its owner learns why: without the code it would read the rows and drive the workflow on.
@@ -93,6 +88,5 @@ async def test_quarantined_workflow_can_only_end_and_its_escrow_returns(
     assert ended.result == {"releasedMicro": CREDIT}
     assert quarantine_of(auditor, flow)[:2] == ("cancelled", "STEP_REFUSED")
     assert auditor.balance(PAYER) == 100 * CREDIT
-    (late,) = await store.commit([resume(flow, epoch)], AT)
+    (late,) = await store.commit([resume(flow)], AT)
     assert late.error is ErrorCode.ESCROW_RELEASED
-    await store.close()

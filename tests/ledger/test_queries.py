@@ -7,22 +7,21 @@ import pytest
 from ledger.reads.agent_pages import FEW_MAX, agents_statement
 from ledger.reads.prepared import PreparedStatement
 from ledger.reads.reader import LedgerReader
+from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.checking import connect, rows_read
 from tests.ledger.making import (
     AT,
     card,
-    open_with_member,
 )
 
 pytestmark = pytest.mark.anyio
 
 
 async def test_agents_of_a_capability_are_read_in_order_whether_few_or_many(
-    database: Database, reader: LedgerReader
+    store: LedgerStore, database: Database, reader: LedgerReader
 ) -> None:
     """One agent of a capability among 100,000 took a read of all of them."""
-    store, _ = await open_with_member(database.service_url)
     count = FEW_MAX + 2
     agents = [
         card(f"did:test:{n:04}", capability_ids=("x.v1", *(("y.v1",) if n in (7, 900) else ())))
@@ -53,4 +52,3 @@ async def test_agents_of_a_capability_are_read_in_order_whether_few_or_many(
     assert [row["did"] for row in left] == ["did:test:0007"]
     (plan,) = await reader.records.rows(explained, {**values, "capability_id": "x.v1"})
     assert rows_read(plan["QUERY PLAN"][0]["Plan"])["agent"] <= FEW_MAX + 6
-    await store.close()

@@ -14,17 +14,15 @@ from ledger.commands import Outcome, OutcomeStatus
 from ledger.quotas.quota_commands import SetQuota
 from ledger.workflows.workflow_commands import PublishWorkflow
 from ledger.writer.store import LedgerStore
-from tests.conftest import Database
 from tests.ledger.checking import Auditor
 from tests.ledger.making import (
     AT,
     CREDIT,
     PAYER,
     Flow,
+    NextWriter,
     deposit,
     new_key,
-    open_store,
-    open_with_member,
 )
 
 pytestmark = pytest.mark.anyio
@@ -59,24 +57,21 @@ def in_total(outcomes: list[Outcome]) -> dict[str, int]:
     return dict(Counter(str(outcome.error or outcome.status) for outcome in outcomes))
 
 
-async def test_a_payer_without_a_quota_is_not_counted(database: Database, auditor: Auditor) -> None:
-    store, epoch = await open_with_member(database.service_url)
-    await store.commit([Flow(epoch).publish()], AT)
+async def test_a_payer_without_a_quota_is_not_counted(store: LedgerStore) -> None:
+    await store.commit([Flow().publish()], AT)
     trips = store.round_trips
     assert store.cache.usage == {}
     assert store.cache.quotas == {PAYER: None}, "asked once"
-    await store.commit([Flow(epoch).publish()], AT)
+    await store.commit([Flow().publish()], AT)
     assert store.round_trips == trips + 1
-    await store.close()
 
 
 async def test_a_refusal_leaves_no_trace_and_its_key_is_free(
-    database: Database, auditor: Auditor
+    store: LedgerStore, auditor: Auditor
 ) -> None:
     """It passes by itself: who waits as told and repeats the request must not be refused again."""
-    store, epoch = await open_with_member(database.service_url)
     await store.commit([quota(at_once=1)], AT)
-    first, second = Flow(epoch), Flow(epoch)
+    first, second = Flow(), Flow()
     assert (await one(store, first.publish())).status is OutcomeStatus.APPLIED
     before = auditor.one("SELECT audit_seq FROM head")
     refused, again = await store.commit([second.publish(), second.publish()], AT)
@@ -88,62 +83,52 @@ async def test_a_refusal_leaves_no_trace_and_its_key_is_free(
     # In one batch: the end counts for what is planned after it.
     _, fits = await store.commit([first.end(), second.publish()], AT)
     assert fits.status is OutcomeStatus.APPLIED
-    await store.close()
 
 
 @pytest.mark.parametrize("is_forgotten", [False, True])
 async def test_a_repeat_of_an_accepted_publish_is_no_refusal(
-    database: Database, auditor: Auditor, is_forgotten: bool
+    store: LedgerStore, next_writer: NextWriter, auditor: Auditor, is_forgotten: bool
 ) -> None:
     """Its owner may have missed the answer; by now the quota has no room for another."""
-    store, epoch = await open_with_member(database.service_url)
-    first, other = Flow(epoch), Flow(epoch)
+    first, other = Flow(), Flow()
     await store.commit([quota(per_day=1), first.publish()], AT)
     if is_forgotten:
-        await store.close()
-        store = await open_store(database.service_url)
+        store = await next_writer()
     (alone,) = await store.commit([first.publish()], AT)
     assert (alone.status, alone.error) == (OutcomeStatus.REPEATED, None)
     refused, again, _ = await store.commit([other.publish(), first.publish(), deposit(1)], AT)
     assert refused.error is ErrorCode.QUOTA_EXCEEDED
     assert (again.status, again.result) == (OutcomeStatus.REPEATED, alone.result)
     assert auditor.balance(PAYER) == 90 * CREDIT + 1
-    await store.close()
 
 
-async def test_case_37_a_workflow_counts_on_the_utc_day_of_its_publish(
-    database: Database, auditor: Auditor
-) -> None:
-    store, epoch = await open_with_member(database.service_url)
+async def test_case_37_a_workflow_counts_on_the_utc_day_of_its_publish(store: LedgerStore) -> None:
     await store.commit([quota(per_day=1)], AT)
-    late = Flow(epoch)
+    late = Flow()
     assert (await one(store, published(late, MIDNIGHT - 1))).status is OutcomeStatus.APPLIED
-    refused = await one(store, published(Flow(epoch), MIDNIGHT - 1), MIDNIGHT - 1500)
+    refused = await one(store, published(Flow(), MIDNIGHT - 1), MIDNIGHT - 1500)
     assert refused.error is ErrorCode.QUOTA_EXCEEDED
     assert refused.result == {"retryAfterS": 2}, "until midnight, rounded up"
     # It runs over midnight and still belongs to the day before.
-    assert (await one(store, published(Flow(epoch), MIDNIGHT))).status is OutcomeStatus.APPLIED
-    assert (await one(store, published(Flow(epoch), MIDNIGHT))).error is ErrorCode.QUOTA_EXCEEDED
+    assert (await one(store, published(Flow(), MIDNIGHT))).status is OutcomeStatus.APPLIED
+    assert (await one(store, published(Flow(), MIDNIGHT))).error is ErrorCode.QUOTA_EXCEEDED
     # One of the day before that arrives late is counted where it belongs.
-    refused = await one(store, published(Flow(epoch), MIDNIGHT - 1), MIDNIGHT + 5)
+    refused = await one(store, published(Flow(), MIDNIGHT - 1), MIDNIGHT + 5)
     assert refused.error is ErrorCode.QUOTA_EXCEEDED
     assert refused.result == {"retryAfterS": 1}
-    await store.close()
 
 
 async def test_limits_bind_from_the_batch_that_sets_them(
-    database: Database, auditor: Auditor
+    store: LedgerStore, auditor: Auditor
 ) -> None:
-    store, epoch = await open_with_member(database.service_url)
-    await store.commit([Flow(epoch).publish()], AT)
+    await store.commit([Flow().publish()], AT)
     outcomes = await store.commit(
-        [quota(per_day=2), *(Flow(epoch).publish() for _ in range(3)), quota()], AT
+        [quota(per_day=2), *(Flow().publish() for _ in range(3)), quota()], AT
     )
     assert in_total(outcomes) == {"applied": 3, "QUOTA_EXCEEDED": 2}
-    assert (await one(store, Flow(epoch).publish())).status is OutcomeStatus.APPLIED
+    assert (await one(store, Flow().publish())).status is OutcomeStatus.APPLIED
     row = auditor.connection.execute(
         "SELECT max_workflows_per_day, set_by_did, updated_ms FROM quota WHERE did = %s", (PAYER,)
     )
     assert row.fetchall() == [(None, "did:test:admin", AT)]
     assert auditor.one("SELECT count(*) FROM event WHERE event_type = 'quota.set'") == 2
-    await store.close()

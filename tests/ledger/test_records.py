@@ -19,8 +19,9 @@ from ledger.reads.reader import LedgerReader
 from ledger.workflows.result_reads import dispatched_nodes, workflow_rows
 from ledger.workflows.workflow_heads import workflow_heads
 from ledger.workflows.workflow_records import workflow_records
+from ledger.writer.store import LedgerStore
 from tests.conftest import Database
-from tests.ledger.making import AGENT, AT, CREDIT, PAYER, Flow, new_id, open_with_member
+from tests.ledger.making import AGENT, AT, CREDIT, PAYER, Flow, new_id
 
 pytestmark = pytest.mark.anyio
 
@@ -35,24 +36,21 @@ async def reader(database: Database) -> AsyncIterator[LedgerReader]:
 
 
 async def test_many_workflows_are_read_in_the_order_of_their_ids_in_the_question(
-    database: Database, reader: LedgerReader
+    store: LedgerStore, reader: LedgerReader
 ) -> None:
-    store, epoch = await open_with_member(database.service_url)
-    flows = [Flow(epoch, hold=CREDIT) for _ in range(3)]
+    flows = [Flow(hold=CREDIT) for _ in range(3)]
     await store.commit([flow.publish() for flow in flows], AT)
     asked = [flows[2].id, "no uuid", flows[0].id.upper(), new_id(), flows[2].id]
     found = await workflow_records(reader, asked, bytes_max=1)
     ids = [item.id if item is not None else None for item in found]
     assert ids == [flows[2].id, None, flows[0].id, None, flows[2].id]
     assert await workflow_records(reader, [], bytes_max=1) == []
-    await store.close()
 
 
 async def test_who_may_see_a_workflow_is_read_without_its_results(
-    database: Database, reader: LedgerReader
+    store: LedgerStore, reader: LedgerReader
 ) -> None:
-    store, epoch = await open_with_member(database.service_url)
-    flows = [Flow(epoch, hold=CREDIT) for _ in range(2)]
+    flows = [Flow(hold=CREDIT) for _ in range(2)]
     first = flows[0].publish()
     done = NodeChanged("a", NodeStatus.SUCCESS, attempt=1, result_json=TEXT, agent_did=AGENT)
     await store.commit([first, flows[0].advance(done), flows[1].publish()], AT)
@@ -78,14 +76,12 @@ async def test_who_may_see_a_workflow_is_read_without_its_results(
     assert head.workflow.row.items() <= stored.row.items()
     assert (head.workflow.payer_did, head.workflow.nodes) == (PAYER, [])
     assert await workflow_heads(reader, [("no uuid", "")]) == [None]
-    await store.close()
 
 
 async def test_what_a_handed_in_result_is_judged_by_is_read_without_the_rest(
-    database: Database, reader: LedgerReader
+    store: LedgerStore, reader: LedgerReader
 ) -> None:
-    store, epoch = await open_with_member(database.service_url)
-    flows = [Flow(epoch) for _ in range(2)]
+    flows = [Flow() for _ in range(2)]
     await store.commit([flow.publish() for flow in flows], AT)
     asked = [(flows[1].id, "a"), (flows[0].id, "b"), (new_id(), "a"), (flows[0].id, "a")]
     found = await dispatched_nodes(reader, [*asked, asked[0]])
@@ -102,14 +98,12 @@ async def test_what_a_handed_in_result_is_judged_by_is_read_without_the_rest(
     ]
     assert rows[0] is not None
     assert '"cap.test.echo.v1"' in rows[0]["manifest"]
-    await store.close()
 
 
 async def test_results_beyond_the_bound_come_as_hash_and_size(
-    database: Database, reader: LedgerReader
+    store: LedgerStore, reader: LedgerReader
 ) -> None:
-    store, epoch = await open_with_member(database.service_url)
-    flows, size = [Flow(epoch, hold=CREDIT) for _ in range(2)], len(TEXT.encode())
+    flows, size = [Flow(hold=CREDIT) for _ in range(2)], len(TEXT.encode())
     large = BlobRef("sha256:" + "ab" * 32, 70_000)
     for flow in flows:
         rows = [
@@ -129,7 +123,6 @@ async def test_results_beyond_the_bound_come_as_hash_and_size(
         assert BlobRef.from_json(nodes["d"]["result_ref"]) == BlobRef(
             hash_bytes(TEXT.encode()), size
         )
-    await store.close()
 
 
 async def test_prepared_reads_survive_the_loss_of_their_connection(

@@ -22,9 +22,10 @@ from ledger.agents.reputation import (
 )
 from ledger.commands import Command
 from ledger.reads.reader import LedgerReader
+from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
-from tests.ledger.making import AGENT, AT, PAYER, Flow, open_with_member
+from tests.ledger.making import AGENT, AT, PAYER, Flow
 
 pytestmark = pytest.mark.anyio
 
@@ -68,12 +69,11 @@ def counts(auditor: Auditor) -> dict[str, Tally]:
     [("successful", 1), ("failed", 2), ("cancelled", 3), (None, None)],
 )
 async def test_an_end_counts_as_its_owner_says_and_apart_if_it_has_a_price(
-    counts_as: str | None, expected: int | None, database: Database, auditor: Auditor
+    counts_as: str | None, expected: int | None, store: LedgerStore, database: Database
 ) -> None:
     """Whatever its status would say; what counts for an agent that asks a price is paid work."""
-    store, epoch = await open_with_member(database.service_url)
     for price_micro in (0, 1):
-        flow = Flow(epoch)
+        flow = Flow()
         records = ended(counts_as, status=NodeStatus.TIMEOUT, latency_ms=9, price_micro=price_micro)
         end = WorkflowChanged(WorkflowStatus.FAILED, AT + 2)
         await store.commit([flow.publish(), flow.advance(*records, end)], AT)
@@ -82,15 +82,13 @@ async def test_an_end_counts_as_its_owner_says_and_apart_if_it_has_a_price(
     once = [int(expected == place) for place in (1, 2, 3)] + [9 if expected == 1 else 0]
     assert tally == Tally(*(2 * count for count in once), *once)
     assert tally.counted(asks_price=True) == Tally(*once)
-    await store.close()
 
 
-async def test_many_ends_of_a_batch_are_added_up(database: Database, auditor: Auditor) -> None:
-    store, epoch = await open_with_member(database.service_url)
+async def test_many_ends_of_a_batch_are_added_up(store: LedgerStore, auditor: Auditor) -> None:
     for _ in range(2):
         commands = []
         for agent, latency_ms in ((AGENT, 10), (OTHER, 5), (AGENT, 30)):
-            flow = Flow(epoch)
+            flow = Flow()
             records = ended(agent=agent, latency_ms=latency_ms)
             end = WorkflowChanged(WorkflowStatus.SUCCESS, AT + 2)
             commands += [flow.publish(), flow.advance(*records, end)]
@@ -99,15 +97,13 @@ async def test_many_ends_of_a_batch_are_added_up(database: Database, auditor: Au
         AGENT: Tally(successful=4, latency_ms_sum=80),
         OTHER: Tally(successful=2, latency_ms_sum=10),
     }
-    await store.close()
 
 
 async def test_counts_that_went_wrong_are_counted_again_from_history(
-    database: Database, auditor: Auditor
+    store: LedgerStore, database: Database, auditor: Auditor
 ) -> None:
-    store, epoch = await open_with_member(database.service_url)
     for agent, latency_ms in ((AGENT, 10), (OTHER, 20)):
-        flow = Flow(epoch)
+        flow = Flow()
         end = WorkflowChanged(WorkflowStatus.SUCCESS, AT + 2)
         records = ended(agent=agent, latency_ms=latency_ms)
         await store.commit([flow.publish(), flow.advance(*records, end)], AT)
@@ -126,7 +122,7 @@ async def test_counts_that_went_wrong_are_counted_again_from_history(
     # What ends between the reading and the correction is in both, and counted once.
     ends: list[Command] = []
     for agent in (AGENT, OTHER):
-        flow = Flow(epoch)
+        flow = Flow()
         records = ended(agent=agent, latency_ms=1)
         ends += [flow.publish(), flow.advance(*records)]
     outcomes = await store.commit([*ends, again], AT)
@@ -141,7 +137,6 @@ async def test_counts_that_went_wrong_are_counted_again_from_history(
     assert outcome.result == {"changed": 0}
     assert counts(auditor) == {**right, "did:test:nobody": Tally()}
     auditor.connection.execute("DELETE FROM reputation WHERE total = 0")
-    await store.close()
 
 
 async def rebuild(database: Database, key: str) -> RebuildReputation:

@@ -11,15 +11,13 @@ from core.workflow.events import AttemptFinished, NodeChanged, NodePaid
 from core.workflow.transitions import NodeStatus
 from ledger.commands import Command, OutcomeStatus
 from ledger.writer.store import LedgerStore
-from tests.conftest import Database
 from tests.ledger.checking import Auditor
 from tests.ledger.making import (
     AGENT,
     AT,
     CREDIT,
     Flow,
-    open_store,
-    open_with_member,
+    NextWriter,
     revoke,
     unrevoke,
 )
@@ -29,13 +27,12 @@ pytestmark = pytest.mark.anyio
 OTHER = "did:test:other"
 
 
-async def running(url: str) -> tuple[LedgerStore, Flow]:
+async def running(store: LedgerStore) -> Flow:
     """Open a ledger with a workflow whose node `a` is at work."""
-    store, epoch = await open_with_member(url)
-    flow = Flow(epoch)
+    flow = Flow()
     (published,) = await store.commit([flow.publish()], AT)
     assert published.status is OutcomeStatus.APPLIED
-    return store, flow
+    return flow
 
 
 @pytest.mark.parametrize(
@@ -47,40 +44,37 @@ async def running(url: str) -> tuple[LedgerStore, Flow]:
     ],
 )
 async def test_case_19_also_what_costs_nothing_and_judgements(
-    database: Database, auditor: Auditor, said: AttemptFinished | NodePaid
+    store: LedgerStore, said: AttemptFinished | NodePaid
 ) -> None:
-    store, flow = await running(database.service_url)
+    flow = await running(store)
     _, refused = await store.commit([revoke(), flow.advance(said)], AT + 1)
     assert refused.error is ErrorCode.FORBIDDEN
-    await store.close()
 
 
-async def test_what_it_failed_at_is_taken(database: Database, auditor: Auditor) -> None:
+async def test_what_it_failed_at_is_taken(store: LedgerStore) -> None:
     """That an attempt has ended is its owner's word, not the agent's."""
-    store, flow = await running(database.service_url)
+    flow = await running(store)
     over = flow.advance(
         AttemptFinished("a", 1, AGENT, "discarded", AT, AT + 1, error_code="REVOKED"),
         NodeChanged("a", NodeStatus.DISPATCHED, attempt=2, agent_did=OTHER, price_micro=CREDIT),
     )
     _, taken = await store.commit([revoke(), over], AT + 1)
     assert (taken.error, taken.result) == (None, {})
-    await store.close()
 
 
 async def test_after_a_refused_step_nothing_is_taken_until_the_rows_were_read_again(
-    database: Database, auditor: Auditor
+    store: LedgerStore, next_writer: NextWriter, auditor: Auditor
 ) -> None:
     """What an owner had sent meanwhile was decided on a result that does not count; its keys stay
     free, and a new writer knows it too."""
-    store, flow = await running(database.service_url)
+    flow = await running(store)
     child = NodeChanged("b", NodeStatus.DISPATCHED, attempt=1, agent_did=OTHER, price_micro=5)
     after, end = flow.advance(child), flow.end()
     _, refused, *later = await store.commit([revoke(), flow.pay(CREDIT), after, end], AT + 1)
     assert refused.error is ErrorCode.FORBIDDEN
     assert [one.error for one in later] == [ErrorCode.CONFLICT] * 2
-    await store.close()
 
-    store = await open_store(database.service_url)
+    store = await next_writer()
     (again,) = await store.commit([end], AT + 2)
     assert again.error is ErrorCode.CONFLICT
     assert auditor.one("SELECT count(*) FROM node WHERE name = 'b'") == 0
@@ -88,28 +82,24 @@ async def test_after_a_refused_step_nothing_is_taken_until_the_rows_were_read_ag
     fresh, *taken = await store.commit([replace(flow.advance(), is_fresh=True), after, end], AT + 3)
     assert [one.error for one in (fresh, *taken)] == [None] * 3
     assert auditor.one("SELECT is_halted FROM workflow") is False
-    await store.close()
 
 
-async def test_an_attempt_that_a_revoked_agent_is_given_is_named(
-    database: Database, auditor: Auditor
-) -> None:
+async def test_an_attempt_that_a_revoked_agent_is_given_is_named(store: LedgerStore) -> None:
     """Its owner did not know yet: nothing is sent (the HTTP reference: effective on new
     dispatches)."""
-    store, flow = await running(database.service_url)
+    flow = await running(store)
     given = NodeChanged("b", NodeStatus.DISPATCHED, attempt=1, agent_did=AGENT, price_micro=5)
     other = replace(given, node="c", agent_did=OTHER)
-    second = Flow(flow.epoch)
+    second = Flow()
     _, step, published = await store.commit(
         [revoke(), flow.advance(given, other), second.publish()], AT + 1
     )
     assert step.result == {"revoked": ["b"]}
     assert published.result["revoked"] == ["a"]
-    await store.close()
 
 
-async def test_a_revocation_ends_when_it_expires(database: Database, auditor: Auditor) -> None:
-    store, flow = await running(database.service_url)
+async def test_a_revocation_ends_when_it_expires(store: LedgerStore) -> None:
+    flow = await running(store)
     await store.commit([revoke(expires_ms=AT + 100)], AT)
     refused_key = "refused while it is revoked"
     (refused,) = await store.commit([flow.pay(CREDIT, key=refused_key)], AT + 99)
@@ -119,21 +109,21 @@ async def test_a_revocation_ends_when_it_expires(database: Database, auditor: Au
     again, late = revoke(expires_ms=AT + 100), revoke(expires_ms=AT + 200)
     outcomes = await store.commit([paid, again, late], AT + 100)
     assert [one.error for one in outcomes] == [None, ErrorCode.INVALID_REQUEST, None]
-    await store.close()
 
 
-async def test_it_is_revoked_once_and_taken_back_once(database: Database, auditor: Auditor) -> None:
+async def test_it_is_revoked_once_and_taken_back_once(
+    store: LedgerStore, next_writer: NextWriter, auditor: Auditor
+) -> None:
     """In whatever batches; a new writer knows who is revoked."""
-    store, _ = await running(database.service_url)
+    await running(store)
     commands = [unrevoke(), revoke(), revoke(), unrevoke(), unrevoke(), revoke()]
     expected = [
         ErrorCode.NOT_FOUND, None, ErrorCode.ALREADY_REVOKED, None, ErrorCode.NOT_FOUND, None,
     ]  # fmt: skip
     outcomes = await store.commit(commands, AT + 1)
     assert [one.error for one in outcomes] == expected
-    await store.close()
 
-    store = await open_store(database.service_url)
+    store = await next_writer()
     found = [(await store.commit([command], AT + 2))[0].error for command in map(fresh, commands)]
     assert found == [None, None, ErrorCode.ALREADY_REVOKED, None, ErrorCode.NOT_FOUND, None]
     query = "SELECT event_type FROM event WHERE target_id = %s ORDER BY id"
@@ -141,7 +131,6 @@ async def test_it_is_revoked_once_and_taken_back_once(database: Database, audito
     revoked, back = "agent.revoked", "agent.unrevoked"
     assert events == [revoked, back, revoked, back, revoked, back, revoked]
     assert auditor.one("SELECT ended_ms FROM revocation") is None
-    await store.close()
 
 
 def fresh(command: Command) -> Command:
@@ -151,9 +140,9 @@ def fresh(command: Command) -> Command:
 
 
 async def test_the_chain_has_the_reason_and_the_hash_of_the_evidence(
-    database: Database, auditor: Auditor
+    store: LedgerStore, auditor: Auditor
 ) -> None:
-    store, _ = await running(database.service_url)
+    await running(store)
     command = revoke(expires_ms=AT + 60_000)
     first, repeat, other = await store.commit(
         [command, command, replace(command, request_hash=b"another")], AT + 1
@@ -165,4 +154,3 @@ async def test_the_chain_has_the_reason_and_the_hash_of_the_evidence(
     payload = auditor.one(query)
     assert payload.pop("evidenceHash").startswith("sha256:")
     assert payload == {"reason": "it leaks", "expiresAt": "2023-11-14T22:14:20.000Z"}
-    await store.close()

@@ -23,6 +23,7 @@ from tests.ledger.making import (
     MEMBER,
     PAYER,
     Flow,
+    NextWriter,
     ToldLives,
     deposit,
     give,
@@ -85,7 +86,7 @@ async def test_predecessor_at_the_address_is_gone_with_its_last_shard(
 ) -> None:
     """At once without shards, else when they are taken; so its place is not taken for good."""
     lives = ToldLives()
-    store, _ = await open_with_member(database.service_url, lives=lives)
+    store = await open_with_member(database.service_url, lives=lives)
     address = f"address of {MEMBER}"
     await store.commit([join(OTHER, address=address)], AT)
     assert store.cluster.replaced() == {MEMBER}
@@ -107,22 +108,19 @@ async def test_predecessor_at_the_address_is_gone_with_its_last_shard(
 
 
 async def test_next_writer_knows_which_member_of_an_address_has_ended(
-    database: Database, auditor: Auditor
+    store: LedgerStore, next_writer: NextWriter
 ) -> None:
     """They joined in the same millisecond; neither the order of ids nor that of rows tells."""
-    store, _ = await open_with_member(database.service_url)
     await store.commit([join("a later one", address=f"address of {MEMBER}")], AT)
-    await store.close()
-    store = await open_store(database.service_url)
+    store = await next_writer()
     assert store.cluster.replaced() == {MEMBER}
-    await store.close()
 
 
 async def test_members_are_bounded_and_those_that_have_expired_make_room(
     database: Database, auditor: Auditor
 ) -> None:
     lives = ToldLives()
-    store, _ = await open_with_member(database.service_url, lives=lives)
+    store = await open_with_member(database.service_url, lives=lives)
     names = [f"m{number}" for number in range(1, MEMBERS_MAX)]
     outcomes = await store.commit([join(name) for name in names], AT)
     assert {outcome.error for outcome in outcomes} == {None}
@@ -150,7 +148,7 @@ async def test_last_member_that_is_ready_and_lives_does_not_drain(
     database: Database, auditor: Auditor
 ) -> None:
     lives = ToldLives()
-    store, _ = await open_with_member(database.service_url, lives=lives)
+    store = await open_with_member(database.service_url, lives=lives)
     drain = change(MEMBER, MemberState.DRAINING)
     assert (await one(store, drain)).error is ErrorCode.CONFLICT
     await store.commit([join(OTHER)], AT)
@@ -170,7 +168,7 @@ async def test_member_that_starts_where_one_drained_drains_until_it_is_resumed(
     database: Database, auditor: Auditor, is_taken: bool
 ) -> None:
     lives = ToldLives()
-    store, _ = await open_with_member(database.service_url, lives=lives)
+    store = await open_with_member(database.service_url, lives=lives)
     address = f"address of {MEMBER}"
     await store.commit([join(OTHER), change(MEMBER, MemberState.DRAINING)], AT)
     lives.ended = {MEMBER}
@@ -202,15 +200,14 @@ async def test_member_that_starts_where_one_drained_drains_until_it_is_resumed(
     await store.close()
 
 
-async def test_member_that_holds_shards_is_not_gone(database: Database, auditor: Auditor) -> None:
-    store, epoch = await open_with_member(database.service_url)
+async def test_member_that_holds_shards_is_not_gone(store: LedgerStore, auditor: Auditor) -> None:
     ended = change(MEMBER, MemberState.GONE)
     refused = await one(store, ended)
     assert refused.error is ErrorCode.CONFLICT
     assert "holds shards" in refused.detail
     # Who drains gives everything first, and then says that it has ended: under the same key.
     await store.commit([join(OTHER), change(MEMBER, MemberState.DRAINING)], AT)
-    await store.commit([give(OTHER, epoch=epoch)], AT)
+    await store.commit([give(OTHER)], AT)
     assert state_of(auditor) == "draining", "it still carries what it handed over"
     assert (await one(store, ended)).error is None
     assert state_of(auditor) == "gone"
@@ -219,7 +216,6 @@ async def test_member_that_holds_shards_is_not_gone(database: Database, auditor:
     unknown = await one(store, change("nobody", MemberState.GONE))
     assert unknown.error is ErrorCode.NOT_FOUND
     assert_shown(store, auditor)
-    await store.close()
 
 
 # -- taking ----------------------------------------------------------------------------------------
@@ -229,17 +225,15 @@ async def test_member_that_holds_shards_is_not_gone(database: Database, auditor:
     "shards", [(), ((-1, 0),), ((0, 0), (256, 0)), tuple((0, epoch) for epoch in range(257))]
 )
 async def test_shards_that_there_are_not_are_refused(
-    database: Database, auditor: Auditor, shards: tuple[tuple[int, int], ...]
+    store: LedgerStore, auditor: Auditor, shards: tuple[tuple[int, int], ...]
 ) -> None:
     """A negative number would name one from the end of a list."""
-    store, _ = await open_with_member(database.service_url)
     await store.commit([join(OTHER)], AT)
     refused = await store.commit(
         [replace(take(OTHER), shards=shards), replace(give(OTHER), shards=shards)], AT
     )
     assert [outcome.error for outcome in refused] == [ErrorCode.INVALID_REQUEST] * 2
     assert rows_of(auditor) == dict.fromkeys(ALL, (MEMBER, 1))
-    await store.close()
 
 
 # -- giving ----------------------------------------------------------------------------------------
@@ -253,22 +247,21 @@ def commands_of(flow: Flow) -> list[Any]:
     return [
         flow.publish(key=new_key()),
         flow.pay(CREDIT, key=new_key()),
-        replace(resume(flow, flow.epoch), member=flow.member),
+        replace(resume(flow), member=flow.member),
         end_bidding(flow),
     ]
 
 
 async def test_command_of_a_shard_that_another_holds_leaves_no_trace(
-    database: Database, auditor: Auditor
+    store: LedgerStore, auditor: Auditor
 ) -> None:
-    store, epoch = await open_with_member(database.service_url)
-    flow = Flow(epoch)
+    flow = Flow()
     shard = shard_of(flow.id)
     await store.commit([flow.publish(), join(OTHER), join(THIRD)], AT)
     await store.commit([give(OTHER, shards=[shard])], AT)
     before = newest(auditor)
     # Each epoch and each member but the pair that holds it.
-    pairs = [(MEMBER, epoch), (MEMBER, epoch + 1), (OTHER, epoch), (OTHER, epoch + 2), ("", 0)]
+    pairs = [(MEMBER, 1), (MEMBER, 2), (OTHER, 1), (OTHER, 3), ("", 0)]
     for member, shard_epoch in pairs:
         late = Flow(shard_epoch, id=flow.id, member=member)
         outcomes = await store.commit(commands_of(late), AT)
@@ -276,49 +269,43 @@ async def test_command_of_a_shard_that_another_holds_leaves_no_trace(
         assert {str(outcome.result) for outcome in outcomes} == {"{}"}
     assert newest(auditor) == before
     # The successor's outcome is not the predecessor's own, under the same key.
-    repeated = await one(store, Flow(epoch, id=flow.id).publish())
+    repeated = await one(store, Flow(id=flow.id).publish())
     assert repeated.status is OutcomeStatus.STALE
-    current = Flow(epoch + 1, id=flow.id, member=OTHER)
+    current = Flow(2, id=flow.id, member=OTHER)
     assert (await one(store, current.pay(CREDIT))).status is OutcomeStatus.APPLIED
     # Without records a step's key is looked up first.
     assert (await one(store, current.advance(key="same"))).status is OutcomeStatus.APPLIED
     assert (await one(store, flow.advance(key="same"))).status is OutcomeStatus.STALE
     # What the member holds besides it drives on.
-    kept = Flow(epoch, id=id_in_shard(new_id(), (shard + 1) % SHARDS))
+    kept = Flow(id=id_in_shard(new_id(), (shard + 1) % SHARDS))
     assert (await one(store, kept.publish())).status is OutcomeStatus.APPLIED
-    await store.close()
 
 
-async def test_free_shard_takes_no_commands(database: Database, auditor: Auditor) -> None:
+async def test_free_shard_takes_no_commands(empty_store: LedgerStore) -> None:
     """Not even of the member without a name and of epoch 0, which its row has."""
-    store = await open_store(database.service_url)
-    await store.commit([join(), deposit(100 * CREDIT)], AT)
-    nameless = await one(store, Flow(0, member="").publish())
+    await empty_store.commit([join(), deposit(100 * CREDIT)], AT)
+    nameless = await one(empty_store, Flow(0, member="").publish())
     assert nameless.status is OutcomeStatus.STALE
-    await store.close()
 
 
 async def test_stale_step_that_cannot_be_stored_quarantines_nothing(
-    database: Database, auditor: Auditor
+    store: LedgerStore, auditor: Auditor
 ) -> None:
     """The ledger refuses it alone: whose workflow it is, is asked before that."""
-    store, epoch = await open_with_member(database.service_url)
-    flow = Flow(epoch)
+    flow = Flow()
     await store.commit([flow.publish(), join(OTHER)], AT)
     await store.commit([give(OTHER, shards=[shard_of(flow.id)])], AT)
     refused = await store.refuse(flow.pay(CREDIT), AT, is_slow=False)
     assert refused.status is OutcomeStatus.STALE
     assert auditor.one("SELECT quarantine_code FROM workflow") is None
-    await store.close()
 
 
 # -- rolled back, and read again -------------------------------------------------------------------
 
 
 async def test_batch_that_is_rolled_back_leaves_map_and_epochs_as_they_were(
-    database: Database, auditor: Auditor
+    store: LedgerStore, auditor: Auditor
 ) -> None:
-    store, _ = await open_with_member(database.service_url)
     flow = Flow(1)
     await store.commit([flow.publish(), join(OTHER)], AT)
     shown, before = store.cluster, newest(auditor)
@@ -330,13 +317,12 @@ async def test_batch_that_is_rolled_back_leaves_map_and_epochs_as_they_were(
     assert_shown(store, auditor)
     assert (await one(store, give(OTHER))).error is None
     assert_shown(store, auditor)
-    await store.close()
 
 
 async def test_next_writer_knows_the_map_and_its_version(
     database: Database, auditor: Auditor
 ) -> None:
-    store, _ = await open_with_member(database.service_url)
+    store = await open_with_member(database.service_url)
     given = (await store.commit([join(OTHER), give(OTHER, shards=ALL[:5]), deposit(1)], AT))[1]
     successor = await open_store(database.service_url)
     assert successor.cluster.version == given.result["mapVersion"] < newest(auditor)

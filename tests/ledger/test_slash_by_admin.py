@@ -10,7 +10,7 @@ import pytest
 from core.errors import ErrorCode
 from core.workflow.events import StakeFreed
 from ledger.commands import OutcomeStatus
-from tests.conftest import Database
+from ledger.writer.store import LedgerStore
 from tests.ledger.checking import Auditor
 from tests.ledger.disputing import refused, slash
 from tests.ledger.making import (
@@ -19,7 +19,6 @@ from tests.ledger.making import (
     CREDIT,
     PAYER,
     Flow,
-    open_with_member,
     succeeded,
 )
 from tests.ledger.test_fraud import at_risk, two_nodes_at_risk
@@ -31,10 +30,10 @@ pytestmark = pytest.mark.anyio
 
 @pytest.mark.parametrize(("bps", "slashed"), [(10_000, CREDIT), (1_000, CREDIT // 10), (0, 0)])
 async def test_case_27_an_administrator_takes_of_the_nodes_lock_alone_and_ends_it(
-    database: Database, auditor: Auditor, bps: int, slashed: int
+    store: LedgerStore, auditor: Auditor, bps: int, slashed: int
 ) -> None:
     """The payer has it without a fee, the rest is free again, what is locked for `b` stays."""
-    store, flow = await two_nodes_at_risk(database.service_url)
+    flow = await two_nodes_at_risk(store)
     before = auditor.balance(PAYER)
     free, locked = 3 * CREDIT - slashed, CREDIT
     command = slash(flow, bps)
@@ -60,37 +59,33 @@ async def test_case_27_an_administrator_takes_of_the_nodes_lock_alone_and_ends_i
     assert (again.status, again.result) == (OutcomeStatus.REPEATED, result)
     (reused,) = await store.commit([slash(flow, key=command.key, request_hash=b"other")], AT)
     assert reused.error is ErrorCode.KEY_REUSED
-    await store.close()
 
 
 async def test_case_27_of_a_node_that_has_ended_there_is_an_event_only(
-    database: Database, auditor: Auditor
+    store: LedgerStore, auditor: Auditor
 ) -> None:
-    store, flow = await two_nodes_at_risk(database.service_url)
+    flow = await two_nodes_at_risk(store)
     await commit(store, flow.advance(StakeFreed("a", 1, AGENT, CREDIT), *succeeded("a", CREDIT)))
     (result,) = await commit(store, slash(flow))
     assert (result["slashedMicro"], parts(auditor)) == (0, (3 * CREDIT, CREDIT))
     name, payload = events(auditor)[-1]
     assert (name, payload["amountCredits"], payload["entryIds"]) == ("stake.slashed", "0", [])
     assert payload["evidence"]["nodeId"] == "a"
-    await store.close()
 
 
 async def test_case_27_an_agent_without_a_stake_has_none_afterwards(
-    database: Database, auditor: Auditor
+    store: LedgerStore, auditor: Auditor
 ) -> None:
-    store, epoch = await open_with_member(database.service_url)
-    flow = Flow(epoch)
+    flow = Flow()
     _, result = await commit(store, flow.publish(), slash(flow))
     assert (result["slashedMicro"], result["freeMicro"], result["lockedMicro"]) == (0, 0, 0)
     assert auditor.one("SELECT count(*) FROM stake") == 0
-    await store.close()
 
 
 async def test_unknown_nodes_are_not_found_and_other_agents_are_a_conflict(
-    database: Database, auditor: Auditor
+    store: LedgerStore, auditor: Auditor
 ) -> None:
-    store, flow = await two_nodes_at_risk(database.service_url)
+    flow = await two_nodes_at_risk(store)
     unknown = (slash(flow, node="c"), slash(flow, workflow_id=Flow(1).id))
     for outcome in await store.commit(unknown, AT):
         refused(outcome, ErrorCode.NOT_FOUND)
@@ -98,4 +93,3 @@ async def test_unknown_nodes_are_not_found_and_other_agents_are_a_conflict(
     refused(outcome, ErrorCode.CONFLICT)
     assert parts(auditor) == (2 * CREDIT, 2 * CREDIT)
     assert "stake.slashed" not in [name for name, _ in events(auditor)]
-    await store.close()

@@ -9,9 +9,8 @@ from ledger.agents.agent_commands import DeregisterAgent
 from ledger.commands import Outcome, OutcomeStatus
 from ledger.stakes.stake_commands import DepositStake, WithdrawStake
 from ledger.writer.store import LedgerStore
-from tests.conftest import Database
 from tests.ledger.checking import Auditor
-from tests.ledger.making import AGENT, AT, CREDIT, card, deposit, new_key, open_store
+from tests.ledger.making import AGENT, AT, CREDIT, card, deposit, new_key
 
 pytestmark = pytest.mark.anyio
 
@@ -63,49 +62,41 @@ def parts(auditor: Auditor, did: str = AGENT) -> tuple[int, int]:
 
 
 async def test_a_registrant_takes_nothing_of_what_was_there_before_it(
-    database: Database, auditor: Auditor
+    empty_store: LedgerStore,
 ) -> None:
     """Issue row 10: an agent's owner has no right to what the DID's holder has put up."""
-    store = await open_store(database.service_url)
-    await store.commit([deposit(2 * CREDIT, owner_did=AGENT), card(owner_did=OTHER)], AT)
-    await store.commit([stake(CREDIT)], AT)
-    assert (await first(store, unstake(CREDIT, actor=OTHER))).error is ErrorCode.FORBIDDEN
+    await empty_store.commit([deposit(2 * CREDIT, owner_did=AGENT), card(owner_did=OTHER)], AT)
+    await empty_store.commit([stake(CREDIT)], AT)
+    assert (await first(empty_store, unstake(CREDIT, actor=OTHER))).error is ErrorCode.FORBIDDEN
     leave = DeregisterAgent(
         key=new_key(), actor_did=OTHER, owner_did=OTHER, is_admin=False, did=AGENT
     )
-    await store.commit([leave, card(owner_did=OTHER)], AT)
-    assert (await first(store, unstake(1, actor=OTHER))).error is ErrorCode.FORBIDDEN
-    assert (await first(store, unstake(CREDIT))).result["balanceMicro"] == 2 * CREDIT
-    await store.close()
+    await empty_store.commit([leave, card(owner_did=OTHER)], AT)
+    assert (await first(empty_store, unstake(1, actor=OTHER))).error is ErrorCode.FORBIDDEN
+    assert (await first(empty_store, unstake(CREDIT))).result["balanceMicro"] == 2 * CREDIT
 
 
 async def test_an_administrator_acts_in_the_agents_name_alone(
-    database: Database, auditor: Auditor
+    empty_store: LedgerStore, auditor: Auditor
 ) -> None:
-    store = await open_store(database.service_url)
     money = [deposit(CREDIT, owner_did=AGENT), deposit(CREDIT, owner_did=OTHER)]
-    await store.commit(money, AT)
-    staked = await first(store, stake(CREDIT, actor=OTHER, is_admin=True))
+    await empty_store.commit(money, AT)
+    staked = await first(empty_store, stake(CREDIT, actor=OTHER, is_admin=True))
     assert staked.result["walletDid"] == AGENT
-    back = await first(store, unstake(CREDIT, actor=OTHER, is_admin=True))
+    back = await first(empty_store, unstake(CREDIT, actor=OTHER, is_admin=True))
     assert back.result["walletDid"] == AGENT
     assert (auditor.balance(AGENT), auditor.balance(OTHER)) == (CREDIT, CREDIT)
-    await store.close()
 
 
-async def test_a_did_with_a_stake_is_claimed_by_itself_alone(
-    database: Database, auditor: Auditor
-) -> None:
+async def test_a_did_with_a_stake_is_claimed_by_itself_alone(empty_store: LedgerStore) -> None:
     """An agent's owner may take its stake out: so none but the DID itself may register it then."""
-    store = await open_store(database.service_url)
-    await store.commit([deposit(CREDIT, owner_did=AGENT), stake(CREDIT)], AT)
-    (stolen,) = await store.commit([card(owner_did=OTHER)], AT)
+    await empty_store.commit([deposit(CREDIT, owner_did=AGENT), stake(CREDIT)], AT)
+    (stolen,) = await empty_store.commit([card(owner_did=OTHER)], AT)
     assert stolen.error is ErrorCode.FORBIDDEN
-    refused = await first(store, unstake(CREDIT, actor=OTHER))
+    refused = await first(empty_store, unstake(CREDIT, actor=OTHER))
     assert refused.error is ErrorCode.FORBIDDEN
-    (claimed,) = await store.commit([card(owner_did=AGENT)], AT)
+    (claimed,) = await empty_store.commit([card(owner_did=AGENT)], AT)
     assert claimed.status is OutcomeStatus.APPLIED
     # Bare wallets are no hindrance: earnings of others cannot be reached by owning an agent.
-    (free,) = await store.commit([card("did:test:second", owner_did=OTHER)], AT)
+    (free,) = await empty_store.commit([card("did:test:second", owner_did=OTHER)], AT)
     assert free.status is OutcomeStatus.APPLIED
-    await store.close()

@@ -19,7 +19,6 @@ from core.workflow.events import (
 from core.workflow.transitions import NodeStatus, WorkflowStatus
 from ledger.commands import Command, OutcomeStatus
 from ledger.writer.store import LedgerStore
-from tests.conftest import Database
 from tests.ledger.checking import Auditor
 from tests.ledger.disputing import about, paid_workflow, resolve
 from tests.ledger.making import (
@@ -29,7 +28,6 @@ from tests.ledger.making import (
     PAYER,
     Flow,
     deposit,
-    open_with_member,
 )
 from tests.ledger.test_stakes import parts, stake
 
@@ -73,11 +71,9 @@ def ended(
     )
 
 
-async def staked(url: str, micro: int = 4 * CREDIT) -> tuple[LedgerStore, int]:
+async def staked(store: LedgerStore, micro: int = 4 * CREDIT) -> None:
     """Open a ledger whose agent has staked."""
-    store, epoch = await open_with_member(url)
     await commit(store, deposit(micro, owner_did=AGENT), stake(micro))
-    return store, epoch
 
 
 async def commit(store: LedgerStore, *commands: Command) -> list[dict[str, Any]]:
@@ -98,11 +94,11 @@ def events(auditor: Auditor) -> list[tuple[str, dict[str, Any]]]:
 
 @pytest.mark.parametrize("is_last", [False, True])
 async def test_a_wrong_signature_costs_as_fraud_does_whatever_becomes_of_the_node(
-    is_last: bool, database: Database, auditor: Auditor
+    is_last: bool, store: LedgerStore, auditor: Auditor
 ) -> None:
     """Another agent may go on with the node: what was locked with the attempt is lost with it."""
-    store, epoch = await staked(database.service_url)
-    flow = Flow(epoch)
+    await staked(store)
+    flow = Flow()
     await commit(store, flow.publish(records=(STARTED, *opened())))
     before = auditor.balance(PAYER)
     freed = StakeFreed("a", 1, AGENT, CREDIT, is_forged=True)
@@ -118,14 +114,13 @@ async def test_a_wrong_signature_costs_as_fraud_does_whatever_becomes_of_the_nod
     payload = events(auditor)[1][1]
     assert (payload["reason"], payload["evidence"]["code"]) == ("wrong_signature", "INVALID_REPLY")
     assert (payload["evidence"]["nodeId"], payload["evidence"]["attempt"]) == ("a", 1)
-    await store.close()
 
 
 async def test_cases_27_and_28_a_failed_node_costs_a_share_of_its_lock_without_a_fee(
-    database: Database, auditor: Auditor
+    store: LedgerStore, auditor: Auditor
 ) -> None:
-    store, epoch = await staked(database.service_url)
-    flow = Flow(epoch)
+    await staked(store)
+    flow = Flow()
     await commit(store, flow.publish(records=(STARTED, *opened(), *opened("b"))))
     before = auditor.balance(PAYER)
     await commit(store, flow.advance(*ended("AGENT_TIMEOUT", status=NodeStatus.TIMEOUT), bps=BPS))
@@ -140,18 +135,17 @@ async def test_cases_27_and_28_a_failed_node_costs_a_share_of_its_lock_without_a
         "workflowId": flow.id, "nodeId": "a", "attempt": 1, "code": "AGENT_TIMEOUT",
     }  # fmt: skip
     assert (payload["lockedCredits"], payload["amountCredits"]) == ("1", "0.1")
-    await store.close()
 
 
 async def test_case_27_nothing_left_of_the_lock_is_an_event_only(
-    database: Database, auditor: Auditor
+    store: LedgerStore, auditor: Auditor
 ) -> None:
     """A refund, a debt, has taken what was locked; the free stake answers for no failure."""
-    store, epoch = await staked(database.service_url)
-    disputed = await paid_workflow(store, epoch, 2 * CREDIT)
-    spent = Flow(epoch, payer=AGENT, hold=auditor.balance(AGENT))
+    await staked(store)
+    disputed = await paid_workflow(store, 2 * CREDIT)
+    spent = Flow(payer=AGENT, hold=auditor.balance(AGENT))
     await commit(store, spent.publish())
-    flow = Flow(epoch)
+    flow = Flow()
     await commit(store, flow.publish(records=(STARTED, *opened())))
     refunded = await resolve(store, about(disputed), 2 * CREDIT)
     assert refunded.result["refundedMicro"] == 2 * CREDIT
@@ -160,4 +154,3 @@ async def test_case_27_nothing_left_of_the_lock_is_an_event_only(
     assert parts(auditor) == (3 * CREDIT - 900_000, 0)
     name, payload = events(auditor)[-1]
     assert (name, payload["amountCredits"], payload["entryIds"]) == ("stake.slashed", "0", [])
-    await store.close()

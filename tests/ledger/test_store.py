@@ -11,6 +11,7 @@ from core.workflow.transitions import NodeStatus, WorkflowStatus
 from ledger.commands import OutcomeStatus
 from ledger.errors import BatchRefused, LedgerFenced
 from ledger.keys.key_commands import RevokeKey
+from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
 from tests.ledger.making import (
@@ -19,6 +20,7 @@ from tests.ledger.making import (
     CREDIT,
     PAYER,
     Flow,
+    NextWriter,
     api_key,
     card,
     deposit,
@@ -50,11 +52,10 @@ async def test_first_audit_entry_fixes_currency_and_fee(
 
 
 async def test_publish_holds_pay_splits_and_end_returns_the_rest(
-    database: Database, auditor: Auditor
+    store: LedgerStore, auditor: Auditor
 ) -> None:
     """Settlement rules 1 to 4, in micro-credits."""
-    store, epoch = await open_with_member(database.service_url)
-    flow = Flow(epoch)
+    flow = Flow()
     (published,) = await store.commit([flow.publish()], AT)
     assert published.result["status"] == "pending"
     assert auditor.balance(PAYER) == 90 * CREDIT
@@ -81,27 +82,22 @@ async def test_publish_holds_pay_splits_and_end_returns_the_rest(
         "workflow.finished",
         "escrow.released",
     ]
-    await store.close()
 
 
-async def test_batch_of_any_commands_is_one_round_trip(
-    database: Database, auditor: Auditor
-) -> None:
-    store, epoch = await open_with_member(database.service_url)
-    flows = [Flow(epoch, hold=CREDIT) for _ in range(50)]
+async def test_batch_of_any_commands_is_one_round_trip(store: LedgerStore) -> None:
+    flows = [Flow(hold=CREDIT) for _ in range(50)]
     await store.commit([flow.publish() for flow in flows], AT)
     before = store.round_trips
     await store.commit([flow.pay(CREDIT) for flow in flows], AT)
     assert store.round_trips == before + 1
     assert not store.cache.settled, "what is kept for one batch does not grow"
-    await store.close()
 
 
 async def test_later_command_of_a_batch_sees_the_earlier_ones(
     database: Database, auditor: Auditor
 ) -> None:
-    store, epoch = await open_with_member(database.service_url, micro=10 * CREDIT)
-    first, second = Flow(epoch), Flow(epoch)
+    store = await open_with_member(database.service_url, micro=10 * CREDIT)
+    first, second = Flow(), Flow()
     one, two = await store.commit([first.publish(), second.publish()], AT)
     assert one.status is OutcomeStatus.APPLIED
     assert (two.status, two.error) == (OutcomeStatus.REJECTED, ErrorCode.INSUFFICIENT_CREDITS)
@@ -115,8 +111,8 @@ async def test_later_command_of_a_batch_sees_the_earlier_ones(
 async def test_hold_of_all_one_has_is_taken_and_one_micro_credit_more_is_not(
     database: Database, auditor: Auditor
 ) -> None:
-    store, epoch = await open_with_member(database.service_url, micro=CREDIT)
-    above, exact = Flow(epoch, hold=CREDIT + 1), Flow(epoch, hold=CREDIT)
+    store = await open_with_member(database.service_url, micro=CREDIT)
+    above, exact = Flow(hold=CREDIT + 1), Flow(hold=CREDIT)
     refused, taken = await store.commit([above.publish(), exact.publish()], AT)
     assert refused.error is ErrorCode.INSUFFICIENT_CREDITS
     assert f"{PAYER} has 1 credits available, the workflow needs 1.000001" in refused.detail
@@ -125,28 +121,24 @@ async def test_hold_of_all_one_has_is_taken_and_one_micro_credit_more_is_not(
 
 
 async def test_repeat_is_known_by_its_key_to_a_writer_with_empty_caches(
-    database: Database, auditor: Auditor
+    store: LedgerStore, next_writer: NextWriter
 ) -> None:
     """Everything a repeated publish would insert exists: only the key may be noticed."""
-    store, epoch = await open_with_member(database.service_url)
-    flow = Flow(epoch)
+    flow = Flow()
     commands = [flow.publish(), flow.pay(CREDIT), card(), api_key("k", b"k" * 32), flow.end()]
     first = await store.commit(commands, AT)
-    await store.close()
     for repeated in ([commands[0]], commands, commands[::-1]):
-        store = await open_store(database.service_url)
+        store = await next_writer()
         again = await store.commit(repeated, AT)
         assert {outcome.status for outcome in again} == {OutcomeStatus.REPEATED}
-        await store.close()
     assert [outcome.result for outcome in reversed(again)] == [item.result for item in first]
 
 
 async def test_case_03_an_estimate_above_the_budget_stores_a_failed_workflow_and_holds_nothing(
-    database: Database, auditor: Auditor
+    store: LedgerStore, auditor: Auditor
 ) -> None:
     """money.md (Estimate)."""
-    store, epoch = await open_with_member(database.service_url)
-    flow = Flow(epoch, hold=0)
+    flow = Flow(hold=0)
     failed = (WorkflowChanged(WorkflowStatus.FAILED, AT, error={"code": "BUDGET_EXCEEDED"}),)
     (outcome,) = await store.commit([flow.publish(records=failed, has_hold=False)], AT)
     assert outcome.result["status"] == "failed"
@@ -155,26 +147,22 @@ async def test_case_03_an_estimate_above_the_budget_stores_a_failed_workflow_and
     finished = "SELECT payload FROM event WHERE event_type = 'workflow.finished'"
     payload = auditor.one(finished)
     assert (payload["status"], payload["code"]) == ("failed", "BUDGET_EXCEEDED")
-    await store.close()
 
 
 async def test_case_08_the_last_credits_go_to_whoever_is_first_in_the_queue(
-    database: Database, auditor: Auditor
+    store: LedgerStore, auditor: Auditor
 ) -> None:
-    store, epoch = await open_with_member(database.service_url)
-    flow = Flow(epoch, hold=CREDIT)
+    flow = Flow(hold=CREDIT)
     racers = [flow.pay(CREDIT, node=node, agent=f"did:test:{node}") for node in "abc"]
     outcomes = await store.commit([flow.publish(), *racers], AT)
     assert [outcome.error is None for outcome in outcomes] == [True, True, False, False]
     assert [auditor.balance(f"did:test:{node}") for node in "abc"] == [950_000, 0, 0]
-    await store.close()
 
 
 async def test_workflow_that_ends_in_its_publish_gets_its_hold_back(
-    database: Database, auditor: Auditor
+    store: LedgerStore, auditor: Auditor
 ) -> None:
-    store, epoch = await open_with_member(database.service_url)
-    flow = Flow(epoch)
+    flow = Flow()
     ended = (
         WorkflowChanged(WorkflowStatus.RUNNING, AT),
         NodeChanged("a", NodeStatus.FAILED, error={"code": "NO_CANDIDATE", "message": "none"}),
@@ -183,17 +171,16 @@ async def test_workflow_that_ends_in_its_publish_gets_its_hold_back(
     await store.commit([flow.publish(records=ended)], AT)
     assert auditor.balance(PAYER) == 100 * CREDIT
     assert auditor.one("SELECT status FROM escrow") == "released"
-    await store.close()
 
 
 async def test_fenced_writer_cannot_even_store_a_rejection(
     database: Database, auditor: Auditor
 ) -> None:
     """A rejection has neither entry nor audit record, whose triggers would refuse it."""
-    store, epoch = await open_with_member(database.service_url, micro=CREDIT)
+    store = await open_with_member(database.service_url, micro=CREDIT)
     auditor.connection.execute("UPDATE callboard.head SET epoch = epoch + 1")
     with pytest.raises(LedgerFenced, match="ledger writer fenced off"):
-        await store.commit([Flow(epoch, hold=2 * CREDIT).publish()], AT)
+        await store.commit([Flow(hold=2 * CREDIT).publish()], AT)
     with pytest.raises(LedgerFenced, match="ledger writer fenced off"):
         await store.beat()
     assert auditor.one("SELECT count(*) FROM command WHERE error IS NOT NULL") == 0
@@ -201,11 +188,10 @@ async def test_fenced_writer_cannot_even_store_a_rejection(
 
 
 async def test_texts_that_cannot_be_stored_do_not_stop_the_batch(
-    database: Database, auditor: Auditor
+    store: LedgerStore, auditor: Auditor
 ) -> None:
     """NUL and lone surrogates from an agent's mouth, and a literal backslash-u0000 that is fine."""
-    store, epoch = await open_with_member(database.service_url)
-    flow = Flow(epoch)
+    flow = Flow()
     bad = "a\x00b\ud800c\\u0000"
     records = (
         AttemptFinished(
@@ -221,44 +207,36 @@ async def test_texts_that_cannot_be_stored_do_not_stop_the_batch(
     assert [outcome.error for outcome in outcomes] == [None, None, None]
     assert auditor.one("SELECT error_message FROM attempt") == "a\ufffdb\ufffdc\\u0000"
     assert auditor.one("SELECT result_json FROM node WHERE name = 'b'") == '{"x":"\\u0000"}'
-    await store.close()
 
 
 async def test_refusal_of_the_database_is_blamed_on_the_batch_and_the_store_goes_on(
-    database: Database, auditor: Auditor
+    store: LedgerStore,
 ) -> None:
     """Two workflows of one id under two keys: planning cannot know, the primary key does."""
-    store, epoch = await open_with_member(database.service_url)
-    flow = Flow(epoch)
+    flow = Flow()
     await store.commit([flow.publish()], AT)
     with pytest.raises(BatchRefused, match="workflow_pkey"):
         await store.commit([deposit(1), flow.publish(key="another")], AT)
     (fine,) = await store.commit([deposit(1)], AT)
     assert fine.error is None
-    await store.close()
 
 
-async def test_node_that_succeeded_never_changes(database: Database, auditor: Auditor) -> None:
-    store, epoch = await open_with_member(database.service_url)
-    flow = Flow(epoch)
+async def test_node_that_succeeded_never_changes(store: LedgerStore, auditor: Auditor) -> None:
+    flow = Flow()
     await store.commit([flow.publish(), flow.advance(*succeeded("a", 0))], AT)
     undone = NodeChanged("a", NodeStatus.FAILED, attempt=2)
     (refused,) = await store.commit([flow.advance(undone)], AT)
     assert refused.error is ErrorCode.ALREADY_SETTLED
     assert auditor.one("SELECT status FROM node") == "success"
-    await store.close()
 
 
-async def test_repeat_of_a_stored_failure_leaves_the_caches_alone(
-    database: Database, auditor: Auditor
-) -> None:
+async def test_repeat_of_a_stored_failure_leaves_the_caches_alone(next_writer: NextWriter) -> None:
     """Only a step that is refused now may have been paid before; a repeat proves nothing."""
-    store = await open_store(database.service_url)
+    store = await next_writer()
     failed = RevokeKey(key="failed", actor_did=PAYER, key_id="k", owner_did=PAYER)
     await store.refuse(failed, AT, is_slow=False)
     await store.commit([deposit(1)], AT)
     cache = store.cache
     (again,) = await store.commit([failed], AT)
-    await store.close()
     assert (again.status, again.error) == (OutcomeStatus.REPEATED, ErrorCode.INTERNAL_ERROR)
     assert store.cache is cache

@@ -23,6 +23,7 @@ from ledger.subnets.subnet_commands import (
     RemoveSubnetMember,
 )
 from ledger.subnets.subnet_reads import binding_policies, has_joined, subnet_rows
+from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
 from tests.ledger.making import (
@@ -32,8 +33,6 @@ from tests.ledger.making import (
     Flow,
     card,
     new_key,
-    open_store,
-    open_with_member,
 )
 from tests.ledger.test_quotas import quota
 
@@ -82,11 +81,10 @@ def lifted(**changes: Any) -> RemovePolicy:
 
 
 async def test_joining_is_the_act_of_a_did_its_owner_or_an_administrator(
-    database: Database, reader: LedgerReader
+    empty_store: LedgerStore, reader: LedgerReader
 ) -> None:
-    store = await open_store(database.service_url)
-    await store.commit([card(), card("did:test:mine", owner_did=OWNER)], AT)
-    await store.commit([subnet(PAYER, AGENT, "did:test:mine")], AT)
+    await empty_store.commit([card(), card("did:test:mine", owner_did=OWNER)], AT)
+    await empty_store.commit([subnet(PAYER, AGENT, "did:test:mine")], AT)
     (row,) = await subnet_rows(reader, PAYER, subnet_id=ID)
     assert row["joined_dids"] == sorted([OWNER, "did:test:mine"])
     steps: list[tuple[Any, ErrorCode | None]] = [
@@ -100,7 +98,7 @@ async def test_joining_is_the_act_of_a_did_its_owner_or_an_administrator(
         (policy(), None),
         (policy("0197d000-0000-7000-8000-00000000b003", actor_did=AGENT), ErrorCode.FORBIDDEN),
     ]
-    outcomes = [(await store.commit([command], AT))[0] for command, _ in steps]
+    outcomes = [(await empty_store.commit([command], AT))[0] for command, _ in steps]
     assert [one.error for one in outcomes] == [error for _, error in steps]
     (row,) = await subnet_rows(reader, PAYER, subnet_id=ID)
     assert row["joined_dids"] == sorted([OWNER, "did:test:mine", AGENT, OTHER])
@@ -110,14 +108,14 @@ async def test_joining_is_the_act_of_a_did_its_owner_or_an_administrator(
     assert [one.capability for one in await binding_policies(reader, AGENT)] == ["cap.x"]
     # Its owner takes an agent out; nothing binds it then.
     for command in (removed(AGENT, actor_did=PAYER), removed(AGENT, actor_did=OWNER)):
-        (outcome,) = await store.commit([command], AT)
+        (outcome,) = await empty_store.commit([command], AT)
     assert outcome.error is ErrorCode.NOT_FOUND
     assert await binding_policies(reader, AGENT) == []
-    await store.close()
 
 
-async def test_owners_read_a_subnet_whole_after_each_change(database: Database) -> None:
-    store = await open_store(database.service_url)
+async def test_owners_read_a_subnet_whole_after_each_change(
+    empty_store: LedgerStore, database: Database
+) -> None:
     reads = PreparedReads(database.service_url, timeout_s=60)
     seen = 0
     for command, joined, policies in (
@@ -128,7 +126,7 @@ async def test_owners_read_a_subnet_whole_after_each_change(database: Database) 
         (policy("0197d000-0000-7000-8000-00000000b003"), [OWNER, PAYER], 1),
         (ended(), [], 0),
     ):
-        (outcome,) = await store.commit([command], AT)
+        (outcome,) = await empty_store.commit([command], AT)
         assert outcome.status is OutcomeStatus.APPLIED
         ((row,),) = [rows async for rows in SUBNETS.pages(reads, {"subnets": seen})]
         assert (sorted(row["joined_dids"]), len(row["policies"])) == (joined, policies)
@@ -136,32 +134,28 @@ async def test_owners_read_a_subnet_whole_after_each_change(database: Database) 
     assert [rows async for rows in SUBNETS.pages(reads, {"subnets": seen})] == []
     assert [len(rows) async for rows in SUBNETS.pages(reads)] == [1]
     await reads.close()
-    await store.close()
 
 
 async def test_audit_entries_count_members_and_do_not_list_them(
-    database: Database, auditor: Auditor
+    empty_store: LedgerStore, auditor: Auditor
 ) -> None:
-    store = await open_store(database.service_url)
-    await store.commit([subnet(PAYER, OTHER)], AT)
-    await store.commit([policy()], AT)
-    await store.commit([ended()], AT)
+    await empty_store.commit([subnet(PAYER, OTHER)], AT)
+    await empty_store.commit([policy()], AT)
+    await empty_store.commit([ended()], AT)
     rows = auditor.connection.execute("SELECT payload FROM event WHERE event_type LIKE 'subnet.%'")
     created, _, removed_one = (row[0] for row in rows)
     assert (created["members"], created["joined"]) == (3, 1)
     assert (removed_one["members"], removed_one["policies"]) == (3, 1)
     assert PAYER not in str(created)
-    await store.close()
 
 
 async def test_a_minute_has_as_many_nodes_as_each_rate_policy_allows(
-    database: Database, auditor: Auditor
+    store: LedgerStore, auditor: Auditor
 ) -> None:
-    store, epoch = await open_with_member(database.service_url)
     minute = AT - AT % 60_000 + 60_000
 
     async def publish(at_ms: int, *rates: NodeRate) -> ErrorCode | None:
-        command = replace(Flow(epoch).publish(has_hold=False), rates=rates)
+        command = replace(Flow().publish(has_hold=False), rates=rates)
         (outcome,) = await store.commit([command], at_ms)
         if outcome.error is ErrorCode.RATE_LIMITED:
             left_ms = 60_000 - at_ms % 60_000
@@ -185,4 +179,3 @@ async def test_a_minute_has_as_many_nodes_as_each_rate_policy_allows(
     assert await publish(later, NodeRate("a", 5, 3)) is ErrorCode.QUOTA_EXCEEDED
     await store.commit([quota()], later)
     assert await publish(later, NodeRate("a", 5, 3)) is None
-    await store.close()

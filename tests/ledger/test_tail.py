@@ -15,6 +15,7 @@ from ledger.agents.agent_live import Heartbeat, LivenessStore
 from ledger.agents.directory_reads import KINDS, LIVE, Since
 from ledger.prices.price_commands import SetPrice
 from ledger.reads.directory_tail import DirectoryTail, Look
+from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.checking import Auditor, connect
 from tests.ledger.making import (
@@ -27,7 +28,6 @@ from tests.ledger.making import (
     card,
     deposit,
     new_key,
-    open_with_member,
 )
 
 pytestmark = pytest.mark.anyio
@@ -78,8 +78,7 @@ async def test_a_heartbeat_is_noticed_if_choices_depend_on_it(
     await store.close()
 
 
-async def test_other_commits_are_no_notice(database: Database, tail: DirectoryTail) -> None:
-    store, _ = await open_with_member(database.service_url)
+async def test_other_commits_are_no_notice(store: LedgerStore, tail: DirectoryTail) -> None:
     since = await follow(tail)
     await store.commit([deposit(CREDIT)], AT)
     # No owner looks at keys: each of them would cost every owner its reads.
@@ -87,14 +86,12 @@ async def test_other_commits_are_no_notice(database: Database, tail: DirectoryTa
     look = await tail.look(since)
     assert not tail.is_noticed
     assert not changed(look)
-    await store.close()
 
 
 async def test_change_during_a_reconnect_is_found(
-    database: Database, tail: DirectoryTail, auditor: Auditor
+    store: LedgerStore, tail: DirectoryTail, auditor: Auditor
 ) -> None:
     """At once: who has changed it is answered after this look."""
-    store, _ = await open_with_member(database.service_url)
     since = await follow(tail)
     waiting = asyncio.ensure_future(tail.wait_notice(10 * DEADLINE_S))
     killed = auditor.one(
@@ -109,7 +106,6 @@ async def test_change_during_a_reconnect_is_found(
     async with asyncio.timeout(DEADLINE_S):
         while not tail.is_noticed:  # it listens again: notices may have been missed
             await asyncio.sleep(0.01)
-    await store.close()
 
 
 async def test_a_ledger_that_cannot_be_reached_is_said_to_be_unavailable() -> None:

@@ -13,15 +13,17 @@ from core.workflow.transitions import NodeStatus, WorkflowStatus
 from ledger.proofs.traces import traced_nodes
 from ledger.reads.reader import LedgerReader
 from ledger.reads.stored import RowDict
+from ledger.writer.store import LedgerStore
 from tests.conftest import Database
-from tests.ledger.making import AGENT, AT, CREDIT, Flow, open_with_member
+from tests.ledger.making import AGENT, AT, CREDIT, Flow
 
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_node_that_begins_while_a_trace_is_read_is_left_out(database: Database) -> None:
-    store, epoch = await open_with_member(database.service_url)
-    flow = Flow(epoch)
+async def test_a_node_that_begins_while_a_trace_is_read_is_left_out(
+    store: LedgerStore, database: Database
+) -> None:
+    flow = Flow()
     around = [NodeChanged(name, NodeStatus.SKIPPED, completed_ms=AT + 9) for name in ("0", "b")]
     begun = flow.publish(records=(WorkflowChanged(WorkflowStatus.RUNNING, AT),))
     outcomes = await store.commit([begun, flow.advance(*around)], AT)
@@ -42,6 +44,5 @@ async def test_a_node_that_begins_while_a_trace_is_read_is_left_out(database: Da
                 return found
 
         nodes = await traced_nodes(cast(LedgerReader, Interrupted()), [flow.id], limit=9)
-    await store.close()
     read = [(rows.node["name"], len(rows.attempts), len(rows.payments)) for rows in nodes]
     assert read == [("0", 0, 0), ("b", 0, 0)]

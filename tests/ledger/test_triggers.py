@@ -50,12 +50,11 @@ from tests.ledger.making import (
     CREDIT,
     PAYER,
     Flow,
+    NextWriter,
     api_key,
     card,
     new_id,
     new_key,
-    open_store,
-    open_with_member,
     revoke,
 )
 
@@ -142,12 +141,10 @@ async def one(store: LedgerStore, command: Command, at_ms: int = AT) -> Outcome:
     return (await store.commit([command], at_ms))[0]
 
 
-async def opened(database: Database, *more: Command, **changes: Any) -> tuple[LedgerStore, int]:
+async def opened(store: LedgerStore, *more: Command, **changes: Any) -> None:
     """Open a ledger with a trigger."""
-    store, epoch = await open_with_member(database.service_url)
     outcomes = await store.commit([*more, trigger(**changes)], AT)
     assert [outcome.error for outcome in outcomes if outcome.error] == []
-    return store, epoch
 
 
 def state(auditor: Auditor, *columns: str) -> tuple[Any, ...]:
@@ -169,19 +166,18 @@ def workflows(auditor: Auditor) -> int:
 
 
 async def test_a_due_time_is_taken_once_by_whoever_repeats_it(
-    database: Database, auditor: Auditor
+    store: LedgerStore, next_writer: NextWriter, auditor: Auditor
 ) -> None:
     """In one batch, by another timekeeper under another workflow's id, and over a restart."""
-    store, epoch = await opened(database)
-    flow, other = Flow(epoch), Flow(epoch)
+    await opened(store)
+    flow, other = Flow(), Flow()
     first, again, noted = await store.commit(
         [publish(flow, due()), publish(other, due()), note(due(), "skipped", "missed")], AT
     )
     assert first.status is OutcomeStatus.APPLIED
     assert (again.status, again.result["workflowId"]) == (REPEATED, flow.id)
     assert noted.error is ErrorCode.KEY_REUSED
-    await store.close()
-    store = await open_store(database.service_url)
+    store = await next_writer()
     after = await one(store, publish(other, due()))
     assert (after.status, after.result["workflowId"]) == (REPEATED, flow.id)
     assert state(auditor, "due_ms", "taken_ms", "runs") == (DUE + MINUTE, DUE, 1)
@@ -189,57 +185,54 @@ async def test_a_due_time_is_taken_once_by_whoever_repeats_it(
     assert workflows(auditor) == 1
     body = auditor.one("SELECT body FROM audit WHERE 'workflow.published' = ANY(event_types)")
     assert f'"templateId":"{ID}"' in body
-    await store.close()
 
 
 async def test_a_noted_due_time_starts_nothing_any_more(
-    database: Database, auditor: Auditor
+    store: LedgerStore, auditor: Auditor
 ) -> None:
-    store, epoch = await opened(database)
+    await opened(store)
     noted, late = await store.commit(
-        [note(due(), "skipped", "overlap"), publish(Flow(epoch), due())], AT
+        [note(due(), "skipped", "overlap"), publish(Flow(), due())], AT
     )
     assert (noted.error, late.error) == (None, ErrorCode.KEY_REUSED)
     assert runs(auditor) == [(str(DUE), "skipped", "overlap")]
     assert (workflows(auditor), auditor.balance(PAYER)) == (0, 100 * CREDIT)
     assert state(auditor, "due_ms", "runs", "refusals") == (DUE + MINUTE, 0, 0)
-    await store.close()
 
 
 async def test_stale_deciders_take_nothing_and_leave_no_trace(
-    database: Database, auditor: Auditor
+    store: LedgerStore, auditor: Auditor
 ) -> None:
     """Another due time, an earlier version, a trigger that has ended or was never there."""
-    store, epoch = await opened(database)
+    await opened(store)
     entries = auditor.one("SELECT max(id) FROM audit")
     stale = [due(1), due(version=2), due(trigger_id=new_id()), due(credential=OpenedBy("k"))]
     for run in stale:
-        outcomes = await store.commit([publish(Flow(epoch), run)], AT)
+        outcomes = await store.commit([publish(Flow(), run)], AT)
         if run.credential is None:
             outcomes += await store.commit([note(run)], AT)
         assert {outcome.error for outcome in outcomes} == {ErrorCode.CONFLICT}
     assert auditor.one("SELECT max(id) FROM audit") == entries
-    assert (await one(store, publish(Flow(epoch), due()))).error is None, "no key was used up"
+    assert (await one(store, publish(Flow(), due()))).error is None, "no key was used up"
     await one(store, changed(1, keeps_due=True))
-    assert (await one(store, publish(Flow(epoch), due(1)))).error is ErrorCode.CONFLICT
-    assert (await one(store, publish(Flow(epoch), due(1, version=2)))).error is None
+    assert (await one(store, publish(Flow(), due(1)))).error is ErrorCode.CONFLICT
+    assert (await one(store, publish(Flow(), due(1, version=2)))).error is None
     await one(store, ending())
     for run in (due(2, version=2), manual("a", version=2)):
-        assert (await one(store, publish(Flow(epoch), run))).error is ErrorCode.CONFLICT
+        assert (await one(store, publish(Flow(), run))).error is ErrorCode.CONFLICT
     assert workflows(auditor) == 2
-    await store.close()
 
 
 async def test_two_timekeepers_take_each_due_time_once(
-    database: Database, auditor: Auditor
+    store: LedgerStore, auditor: Auditor
 ) -> None:
     """Both go on from what they have read last, and interleave."""
-    store, epoch = await opened(database)
+    await opened(store)
 
     async def keep(flows: int) -> None:
         at = 0
         for _ in range(flows):
-            outcome = await one(store, publish(Flow(epoch, hold=CREDIT), due(at)))
+            outcome = await one(store, publish(Flow(hold=CREDIT), due(at)))
             assert outcome.error in (None, ErrorCode.CONFLICT)
             await asyncio.sleep(0)
             at = (state(auditor, "due_ms")[0] - DUE) // MINUTE
@@ -257,51 +250,47 @@ async def test_two_timekeepers_take_each_due_time_once(
     assert 12 <= taken <= 24
     assert [key for key, _, _ in runs(auditor)] == [str(DUE + n * MINUTE) for n in range(taken)]
     assert workflows(auditor) == taken
-    await store.close()
 
 
-async def test_the_last_of_max_runs_ends_the_trigger(database: Database, auditor: Auditor) -> None:
-    store, epoch = await opened(database, max_runs=2)
+async def test_the_last_of_max_runs_ends_the_trigger(store: LedgerStore, auditor: Auditor) -> None:
+    await opened(store, max_runs=2)
     outcomes = await store.commit(
-        [publish(Flow(epoch), run) for run in (due(), manual("a"), manual("b"))], AT
+        [publish(Flow(), run) for run in (due(), manual("a"), manual("b"))], AT
     )
     assert [outcome.error for outcome in outcomes] == [None, None, ErrorCode.CONFLICT]
     assert state(auditor, "status", "reason", "runs", "due_ms") == ("ended", "maxRuns", 2, None)
     assert workflows(auditor) == 2
     raised = await one(store, changed(1, max_runs=9))
     assert raised.error is ErrorCode.CONFLICT, "an end is final"
-    await store.close()
 
 
-async def test_max_runs_must_exceed_what_was_started(database: Database, auditor: Auditor) -> None:
-    store, epoch = await opened(database)
-    await store.commit([publish(Flow(epoch), due()), publish(Flow(epoch), due(1))], AT)
+async def test_max_runs_must_exceed_what_was_started(store: LedgerStore) -> None:
+    await opened(store)
+    await store.commit([publish(Flow(), due()), publish(Flow(), due(1))], AT)
     refused, taken = await store.commit([changed(1, max_runs=2), changed(1, max_runs=3)], AT)
     assert (refused.error, taken.error) == (ErrorCode.INVALID_REQUEST, None)
-    await store.close()
 
 
 async def test_a_schedule_without_another_due_time_ends(
-    database: Database, auditor: Auditor
+    store: LedgerStore, auditor: Auditor
 ) -> None:
-    store, _ = await opened(database)
+    await opened(store)
     last_ms = DUE + 6 * MINUTE
     await one(store, note(due(next_due_ms=None), "skipped", "missed", missed_until_ms=last_ms))
     assert state(auditor, "status", "reason", "due_ms") == ("ended", "noDueTime", None)
     assert auditor.one("SELECT missed_until_ms FROM trigger_run") == last_ms
     body = auditor.one("SELECT body FROM audit WHERE 'trigger.run_refused' = ANY(event_types)")
     assert f'"missedUntil":"{iso_ms(last_ms)}"' in body
-    await store.close()
 
 
 async def test_an_ended_trigger_starts_nothing_and_is_its_owners(
-    database: Database, auditor: Auditor
+    store: LedgerStore, auditor: Auditor
 ) -> None:
     """A cancel before the run; one of another tenant; a repeated one."""
-    store, epoch = await opened(database)
+    await opened(store)
     stranger, *_ = await store.commit([ending("did:test:other")], AT)
     assert stranger.error is ErrorCode.NOT_FOUND
-    ended, run, again = await store.commit([ending(), publish(Flow(epoch), due()), ending()], AT)
+    ended, run, again = await store.commit([ending(), publish(Flow(), due()), ending()], AT)
     assert (ended.error, run.error, again.error) == (None, ErrorCode.CONFLICT, None)
     assert (workflows(auditor), auditor.balance(PAYER)) == (0, 100 * CREDIT)
     assert state(auditor, "status", "reason") == ("ended", "deleted")
@@ -309,22 +298,21 @@ async def test_an_ended_trigger_starts_nothing_and_is_its_owners(
     assert auditor.one(count) == 1
     other = await one(store, changed(1))
     assert other.error is ErrorCode.CONFLICT
-    await store.close()
 
 
 async def test_ten_refusals_in_a_row_pause_it_and_a_run_begins_the_row_anew(
-    database: Database, auditor: Auditor
+    store: LedgerStore, auditor: Auditor
 ) -> None:
     """A run whose estimate exceeds its budget is a refusal, too; a skipped due time is none."""
-    store, epoch = await opened(database)
+    await opened(store)
     await store.commit([note(due(n)) for n in range(REFUSALS_MAX - 1)], AT)
     at = REFUSALS_MAX - 1
-    await store.commit([publish(Flow(epoch), due(at)), note(due(at + 1), "skipped", "overlap")], AT)
+    await store.commit([publish(Flow(), due(at)), note(due(at + 1), "skipped", "overlap")], AT)
     assert state(auditor, "status", "refusals") == ("active", 0)
     at += 2
-    await store.commit([failing(Flow(epoch), due(at + n)) for n in range(REFUSALS_MAX - 1)], AT)
+    await store.commit([failing(Flow(), due(at + n)) for n in range(REFUSALS_MAX - 1)], AT)
     assert state(auditor, "status", "refusals", "runs") == ("active", 9, 10)
-    paused, after = await store.commit([note(due(at + 9)), publish(Flow(epoch), due(at + 10))], AT)
+    paused, after = await store.commit([note(due(at + 9)), publish(Flow(), due(at + 10))], AT)
     assert (paused.error, after.error) == (None, ErrorCode.CONFLICT)
     assert state(auditor, "status", "reason", "due_ms") == ("paused", "refusals", None)
     kept = await one(store, changed(1, keeps_due=True))
@@ -332,38 +320,35 @@ async def test_ten_refusals_in_a_row_pause_it_and_a_run_begins_the_row_anew(
     later = DUE + 50 * MINUTE
     await one(store, changed(1, due_ms=later))
     assert state(auditor, "status", "reason", "refusals", "due_ms") == ("active", None, 0, later)
-    await store.close()
 
 
 async def test_the_daily_budget_bounds_what_the_runs_of_a_day_hold(
-    database: Database, auditor: Auditor
+    store: LedgerStore, next_writer: NextWriter, auditor: Auditor
 ) -> None:
     """Up to its bound, over a restart, and from midnight UTC anew."""
-    store, epoch = await opened(database, daily_budget_micro=20 * CREDIT)
+    await opened(store, daily_budget_micro=20 * CREDIT)
     first, second, third = await store.commit(
-        [publish(Flow(epoch), run) for run in (due(), manual("a"), manual("b"))], AT
+        [publish(Flow(), run) for run in (due(), manual("a"), manual("b"))], AT
     )
     assert (first.error, second.error, third.error) == (None, None, ErrorCode.QUOTA_EXCEEDED)
-    await store.close()
-    store = await open_store(database.service_url)
-    again = await one(store, publish(Flow(epoch), manual("b")))
+    store = await next_writer()
+    again = await one(store, publish(Flow(), manual("b")))
     assert again.error is ErrorCode.QUOTA_EXCEEDED
     assert "dailyBudgetCredits is 20" in again.detail
-    free = await one(store, publish(Flow(epoch, hold=0, estimate=0), manual("free")))
+    free = await one(store, publish(Flow(hold=0, estimate=0), manual("free")))
     assert free.error is None
     tomorrow = AT - AT % DAY_MS + DAY_MS
-    assert (await one(store, publish(Flow(epoch), manual("b")), tomorrow)).error is None
+    assert (await one(store, publish(Flow(), manual("b")), tomorrow)).error is None
     assert state(auditor, "day_ms", "day_micro") == (tomorrow, 10 * CREDIT)
-    await store.close()
 
 
 async def test_a_run_without_money_leaves_the_due_time_to_its_note(
-    database: Database, auditor: Auditor
+    store: LedgerStore, auditor: Auditor
 ) -> None:
-    store, epoch = await opened(database)
+    await opened(store)
     dear, noted = await store.commit(
         [
-            publish(Flow(epoch, hold=101 * CREDIT), due()),
+            publish(Flow(hold=101 * CREDIT), due()),
             note(due(), reason="INSUFFICIENT_CREDITS"),
         ],
         AT,
@@ -371,22 +356,19 @@ async def test_a_run_without_money_leaves_the_due_time_to_its_note(
     assert (dear.error, noted.error) == (ErrorCode.INSUFFICIENT_CREDITS, None)
     assert runs(auditor) == [(str(DUE), "failed", "INSUFFICIENT_CREDITS")]
     assert state(auditor, "refusals", "due_ms") == (1, DUE + MINUTE)
-    await store.close()
 
 
 async def test_a_run_ends_with_the_credential_that_it_is_by(
-    database: Database, auditor: Auditor
+    store: LedgerStore, auditor: Auditor
 ) -> None:
     """An API key that is revoked, a revoked owner, a time; the note of it pauses the trigger."""
     key = OpenedBy("k", owner_did=PAYER)
-    store, epoch = await opened(
-        database, api_key("k", b"k" * 32), credential=replace(key, key_hash=b"k" * 32)
-    )
-    assert (await one(store, publish(Flow(epoch), due(credential=key)))).error is None
+    await opened(store, api_key("k", b"k" * 32), credential=replace(key, key_hash=b"k" * 32))
+    assert (await one(store, publish(Flow(), due(credential=key)))).error is None
     await one(store, RevokeKey(key=new_key(), actor_did=PAYER, key_id="k", owner_did=PAYER))
     run = due(1, credential=key)
     refused, noted = await store.commit(
-        [publish(Flow(epoch), run), note(run, reason="UNAUTHORIZED")], AT
+        [publish(Flow(), run), note(run, reason="UNAUTHORIZED")], AT
     )
     assert (refused.error, noted.error) == (ErrorCode.UNAUTHORIZED, None)
     assert state(auditor, "status", "reason", "runs") == ("paused", "credentialEnded", 1)
@@ -394,59 +376,51 @@ async def test_a_run_ends_with_the_credential_that_it_is_by(
     resumed = changed(1, due_ms=later, expires_ms=AT + 10)
     assert (await one(store, resumed)).error is None
     by_token = due(5, version=2)
-    in_time = await one(store, publish(Flow(epoch), by_token), AT + 9)
+    in_time = await one(store, publish(Flow(), by_token), AT + 9)
     assert in_time.error is None
-    expired = await one(store, publish(Flow(epoch), due(6, version=2)), AT + 10)
+    expired = await one(store, publish(Flow(), due(6, version=2)), AT + 10)
     assert expired.error is ErrorCode.UNAUTHORIZED
-    await store.close()
 
 
 async def test_a_repeat_of_the_command_that_made_the_last_trigger_returns_it(
-    database: Database, auditor: Auditor
+    store: LedgerStore,
 ) -> None:
-    store, _ = await open_with_member(database.service_url)
     last, more = trigger(), trigger(new_id(), count=1_000)
     await one(store, last)
     again = await one(store, replace(last, count=1_000))
     assert (again.status, again.result) == (REPEATED, {"id": ID})
     assert (await one(store, more)).error is ErrorCode.CONFLICT
     assert (await one(store, replace(more, count=999))).error is None
-    await store.close()
 
 
 @pytest.mark.parametrize("credential", [None, SignedBy(AGENT, "K1")])
-async def test_a_revoked_owner_runs_nothing(
-    database: Database, auditor: Auditor, credential: Credential
-) -> None:
-    store, epoch = await open_with_member(database.service_url)
+async def test_a_revoked_owner_runs_nothing(store: LedgerStore, credential: Credential) -> None:
     await store.commit([card(owner_did=AGENT, public_key="K1")], AT)
     made = trigger(actor_did=AGENT, credential=credential)
     made_outcome, _ = await store.commit([made, revoke(AGENT)], AT)
     assert made_outcome.error is None
-    flow = Flow(epoch, payer=AGENT, hold=0, estimate=0)
+    flow = Flow(payer=AGENT, hold=0, estimate=0)
     outcome = await one(store, publish(flow, due(credential=credential)))
     assert outcome.error is ErrorCode.UNAUTHORIZED
-    await store.close()
 
 
 async def test_an_administrators_change_leaves_the_owners_credential(
-    database: Database, auditor: Auditor
+    store: LedgerStore, auditor: Auditor
 ) -> None:
-    store, _ = await opened(database, api_key("k", b"k" * 32), credential=OpenedBy("k", b"k" * 32))
+    await opened(store, api_key("k", b"k" * 32), credential=OpenedBy("k", b"k" * 32))
     admin = changed(1, actor_did="did:test:admin", is_admin=True, is_enabled=False)
     assert (await one(store, admin)).error is None
     assert state(auditor, "key_id", "status", "reason") == ("k", "paused", "disabled")
     assert (await one(store, changed(2))).error is None
     assert state(auditor, "key_id", "status", "version") == (None, "active", 3)
-    await store.close()
 
 
 async def test_a_change_does_not_bring_a_taken_due_time_back(
-    database: Database, auditor: Auditor
+    store: LedgerStore, auditor: Auditor
 ) -> None:
     """A clock behind that of the timekeeper would give it again, and it would be due for ever."""
-    store, epoch = await opened(database)
-    await one(store, publish(Flow(epoch), due()))
+    await opened(store)
+    await one(store, publish(Flow(), due()))
     again, kept = await store.commit(
         [changed(1, due_ms=DUE), changed(1, keeps_due=True, name="other")], AT
     )
@@ -454,42 +428,41 @@ async def test_a_change_does_not_bring_a_taken_due_time_back(
     assert state(auditor, "name", "due_ms", "manifest") == ("other", DUE + MINUTE, '{"nodes":{}}')
     lost = await one(store, changed(1, name="lost"))
     assert lost.error is ErrorCode.CONFLICT, "of two changes of one version one is refused"
-    await store.close()
 
 
 async def test_a_jitter_delays_each_due_time_of_a_schedule_alike(
-    database: Database, auditor: Auditor, reader: LedgerReader
+    store: LedgerStore, auditor: Auditor, reader: LedgerReader
 ) -> None:
     """By what follows from its id; a change of the jitter changes it."""
-    store, epoch = await opened(database, config={**TERMS["config"], "jitterMs": 3_600_000})
+    await opened(store, config={**TERMS["config"], "jitterMs": 3_600_000})
     delay_ms = delay_of(ID, {"jitterMs": 3_600_000})
     for number in range(2):
         start_ms = DUE + number * MINUTE + delay_ms
         assert await due_triggers(reader, at_ms=start_ms - 1, limit=9, bytes_max=10**6) == []
         (row,) = await due_triggers(reader, at_ms=start_ms, limit=9, bytes_max=10**6)
         assert row["delay_ms"] == delay_ms
-        assert (await one(store, publish(Flow(epoch), due(number)))).error is None
+        assert (await one(store, publish(Flow(), due(number)))).error is None
     await one(store, changed(1, keeps_due=True, config={"overlapPolicy": "skip", "jitterMs": 9}))
     assert state(auditor, "delay_ms") == (delay_of(ID, {"jitterMs": 9}),)
-    await store.close()
 
 
 async def test_the_triggers_of_an_owner_that_have_not_ended_are_counted(
-    database: Database, reader: LedgerReader
+    store: LedgerStore, reader: LedgerReader
 ) -> None:
-    store, _ = await opened(database)
+    await opened(store)
     await store.commit([trigger(new_id()), trigger(new_id(), actor_did="did:test:other")], AT)
     assert await count_triggers(reader, PAYER) == 2
     await store.commit([ending()], AT)
     assert await count_triggers(reader, PAYER) == 1
-    await store.close()
 
 
-async def test_a_run_gives_its_depth_to_triggers_of_its_owner_alone(database: Database) -> None:
+async def test_a_run_gives_its_depth_to_triggers_of_its_owner_alone(
+    store: LedgerStore, database: Database
+) -> None:
     """Else a customer's chain of runs would stop the triggers of an agent's owner."""
     others = new_id()
-    store, epoch = await opened(database, trigger(others, actor_did="did:net:other"))
-    assert (await one(store, publish(Flow(epoch), manual("a", depth=3)))).error is None
+    await opened(store, trigger(others, actor_did="did:net:other"))
+    assert (await one(store, publish(Flow(), manual("a", depth=3)))).error is None
     async with LedgerReader(database.service_url) as reader:
         audit_id = await newest_entry_id(reader)
         found = [
@@ -497,14 +470,13 @@ async def test_a_run_gives_its_depth_to_triggers_of_its_owner_alone(database: Da
             for trigger_id in (ID, others)
         ]
     assert [row["depth"] for row in found] == [4, 0]
-    await store.close()
 
 
 async def test_due_schedules_are_read_in_turns_of_their_owners(
-    database: Database, auditor: Auditor, reader: LedgerReader
+    store: LedgerStore, reader: LedgerReader
 ) -> None:
     """A queue waits for the run that has not ended; what is too large comes next time."""
-    store, epoch = await opened(database)
+    await opened(store)
     ids = [new_id() for _ in range(4)]
     queue = {"overlapPolicy": "queue"}
     await store.commit(
@@ -525,7 +497,7 @@ async def test_due_schedules_are_read_in_turns_of_their_owners(
     assert await found() == all_due
     assert await found(limit=2) == all_due[:2]
     assert await found(bytes_max=13) == all_due[:2]
-    flow, queued = Flow(epoch), Flow(epoch)
+    flow, queued = Flow(), Flow()
     of_queue = replace(manual("a"), trigger_id=ids[0])
     await store.commit([publish(flow, manual("a")), publish(queued, of_queue)], AT)
     assert await found() == [(ID, True), (ids[2], False), (ids[1], False)]
@@ -535,4 +507,3 @@ async def test_due_schedules_are_read_in_turns_of_their_owners(
     assert [(row["key"], row["workflow_status"]) for row in rows] == [("manual:a", "success")]
     row = await trigger_row(reader, ID)
     assert row is not None and row["config"] == TERMS["config"]
-    await store.close()

@@ -17,8 +17,9 @@ from ledger.workflows.unfinished import (
     PageKey,
     UnfinishedPages,
 )
+from ledger.writer.store import LedgerStore
 from tests.conftest import Database
-from tests.ledger.making import AT, Flow, all_of, card, new_id, open_with_member
+from tests.ledger.making import AT, Flow, all_of, card, new_id
 
 pytestmark = pytest.mark.anyio
 
@@ -38,11 +39,10 @@ async def paged(reader: LedgerReader, **bounds: int) -> list[list[str]]:
 
 
 async def test_pages_follow_each_other_and_leave_nothing_out(
-    database: Database, reader: LedgerReader
+    store: LedgerStore, reader: LedgerReader
 ) -> None:
-    store, epoch = await open_with_member(database.service_url)
-    flows = [Flow(epoch) for _ in range(7)]
-    ended = Flow(epoch)
+    flows = [Flow() for _ in range(7)]
+    ended = Flow()
     await store.commit([*(flow.publish() for flow in flows), ended.publish(), ended.end()], AT)
     ids = sorted(flow.id for flow in flows)
     for most in (1, 2, 3, 7, 100):
@@ -53,14 +53,12 @@ async def test_pages_follow_each_other_and_leave_nothing_out(
     assert await UnfinishedPages(reader, []).page(None) == ([], None)
     some = await UnfinishedPages(reader, ALL).by_ids([ids[0], ids[5], ended.id])
     assert [stored.workflow_id for stored in some] == [ids[0], ids[5]]
-    await store.close()
 
 
 async def test_pages_have_the_workflows_of_their_shards_alone(
-    database: Database, reader: LedgerReader
+    store: LedgerStore, reader: LedgerReader
 ) -> None:
-    store, epoch = await open_with_member(database.service_url)
-    of = {shard: Flow(epoch, id=id_in_shard(new_id(), shard)) for shard in (0, 7, 255)}
+    of = {shard: Flow(id=id_in_shard(new_id(), shard)) for shard in (0, 7, 255)}
     await store.commit([flow.publish() for flow in of.values()], AT)
     ids = [flow.id for flow in of.values()]
     for shards in ([0], [7], [255], [7, 255], [255, 3, 0], [1]):
@@ -69,15 +67,13 @@ async def test_pages_have_the_workflows_of_their_shards_alone(
         found, after = await pages.page(None)
         assert ([one.id for one in found], after) == (expected, None)
         assert [one.id for one in await pages.by_ids(ids)] == expected
-    await store.close()
 
 
 async def test_workflow_with_an_earlier_deadline_comes_first(
-    database: Database, reader: LedgerReader
+    store: LedgerStore, reader: LedgerReader
 ) -> None:
     """By their ids, the deadlines that fall into the restore of 20,000 waited for its end."""
-    store, epoch = await open_with_member(database.service_url)
-    flows = sorted((Flow(epoch) for _ in range(6)), key=lambda flow: flow.id)
+    flows = sorted((Flow() for _ in range(6)), key=lambda flow: flow.id)
     # The newest ids are due first, two at the same time.
     due = [AT + ms for ms in (5_000, 4_000, 3_000, 3_000, 2_000, 1_000)]
     await store.commit(
@@ -93,18 +89,15 @@ async def test_workflow_with_an_earlier_deadline_comes_first(
         assert [one for page in pages for one in page] == expected
     some = await UnfinishedPages(reader, ALL).by_ids([flow.id for flow in flows])
     assert [stored.workflow_id for stored in some] == expected
-    await store.close()
 
 
-async def test_page_is_bounded_by_its_nodes(database: Database, reader: LedgerReader) -> None:
-    store, epoch = await open_with_member(database.service_url)
-    flows = [Flow(epoch) for _ in range(4)]
+async def test_page_is_bounded_by_its_nodes(store: LedgerStore, reader: LedgerReader) -> None:
+    flows = [Flow() for _ in range(4)]
     await store.commit([flow.publish() for flow in flows], AT)
     await store.commit([flow.pay(1, node=node) for flow in flows for node in "ab"], AT)
     assert [len(page) for page in await paged(reader, nodes_max=4)] == [2, 2]
     stored = (await UnfinishedPages(reader, ALL).page(None))[0]
     assert [sorted(node["name"] for node in one.nodes) for one in stored] == [["a", "b"]] * 4
-    await store.close()
 
 
 class CountingReader(LedgerReader):
@@ -125,24 +118,23 @@ class CountingReader(LedgerReader):
         return await super().rows(query, values)
 
 
-async def test_sizes_are_looked_at_once_for_many_pages(database: Database) -> None:
+async def test_sizes_are_looked_at_once_for_many_pages(
+    store: LedgerStore, database: Database
+) -> None:
     """With large workflows a page held one of the hundred that each page sized anew."""
-    store, epoch = await open_with_member(database.service_url)
-    flows = sorted((Flow(epoch) for _ in range(7)), key=lambda flow: flow.id)
+    flows = sorted((Flow() for _ in range(7)), key=lambda flow: flow.id)
     await store.commit([flow.publish() for flow in flows], AT)
     async with CountingReader(database.service_url) as reader:
         pages = await paged(reader, bytes_max=1)
         assert (pages, reader.looks) == ([[flow.id] for flow in flows], 1)
         pages = await paged(reader, bytes_max=1, workflows_max=3)
         assert (pages, reader.looks) == ([[flow.id] for flow in flows], 1 + 3)
-    await store.close()
 
 
 async def test_page_that_fails_is_read_again_and_says_what_is_stored_by_then(
-    database: Database,
+    store: LedgerStore, database: Database
 ) -> None:
-    store, epoch = await open_with_member(database.service_url)
-    flows = sorted((Flow(epoch) for _ in range(4)), key=lambda flow: flow.id)
+    flows = sorted((Flow() for _ in range(4)), key=lambda flow: flow.id)
     await store.commit([flow.publish() for flow in flows], AT)
     async with CountingReader(database.service_url) as reader:
         pages = UnfinishedPages(reader, ALL, bytes_max=1)
@@ -158,19 +150,17 @@ async def test_page_that_fails_is_read_again_and_says_what_is_stored_by_then(
             [],
             [flows[2].id],
         ]
-        new = Flow(epoch)
+        new = Flow()
         await store.commit([new.publish()], AT)
         anew = [one.id for one in (await UnfinishedPages(reader, ALL).page(None))[0]]
         assert anew == sorted([flows[0].id, flows[2].id, flows[3].id, new.id])
         assert [one.id for one in (await pages.page(None))[0]] == anew[:1], "a scan begins anew"
         assert reader.looks == 3
-    await store.close()
 
 
 async def test_agents_are_read_in_pages_in_the_order_of_registration(
-    database: Database, reader: LedgerReader
+    store: LedgerStore, reader: LedgerReader
 ) -> None:
-    store, _ = await open_with_member(database.service_url)
     dids = [f"did:x:{name}" for name in "hgfedcba"]
     for number, did in enumerate(dids):
         await store.commit([card(did)], AT + number // 2)  # two at once, by their names
@@ -178,4 +168,3 @@ async def test_agents_are_read_in_pages_in_the_order_of_registration(
     for page_rows in (1, 2, 3, 8, 100):
         rows = await all_of(AGENTS.pages(reader.lookups, page_rows=page_rows))
         assert [row["did"] for row in rows] == expected
-    await store.close()

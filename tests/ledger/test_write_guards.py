@@ -93,8 +93,8 @@ def cache(shared_database: Database) -> StateCache:
     """What the writer knows of a ledger with a workflow that has paid a node, and an ended one."""
 
     async def fill() -> StateCache:
-        store, epoch = await open_with_member(shared_database.service_url)
-        paid, ended = Flow(epoch, id=PAID, hold=CREDIT), Flow(epoch, id=ENDED, hold=CREDIT)
+        store = await open_with_member(shared_database.service_url)
+        paid, ended = Flow(id=PAID, hold=CREDIT), Flow(id=ENDED, hold=CREDIT)
         await store.commit([paid.publish(), paid.pay(CREDIT)], AT)
         await store.commit([ended.publish(), ended.end()], AT)
         gone = ChangeMember(key="gone", actor_did="", member=GONE, state=MemberState.GONE)

@@ -68,9 +68,9 @@ async def gateway(database: Database, tmp_path: Path) -> AsyncIterator[Gateway]:
     await gateway.close()
 
 
-async def stored_workflow(store: LedgerStore, epoch: int, *, results: int) -> str:
+async def stored_workflow(store: LedgerStore, *, results: int) -> str:
     """Store a workflow with so many large results; return its id."""
-    flow = Flow(epoch, hold=CREDIT)
+    flow = Flow(hold=CREDIT)
     done = [
         NodeChanged(f"n{number}", NodeStatus.SUCCESS, attempt=1, agent_did=AGENT, result_json=LARGE)
         for number in range(results)
@@ -96,8 +96,8 @@ async def test_a_stranger_is_answered_404_without_a_look_at_results(
     database: Database, gateway: Gateway, operation: Operation
 ) -> None:
     """Strangers' reads of 16 workflows with 4 MiB of results took 3.8 GB of the replica."""
-    store, epoch = await open_with_member(database.service_url)
-    workflow_id = await stored_workflow(store, epoch, results=3)
+    store = await open_with_member(database.service_url)
+    workflow_id = await stored_workflow(store, results=3)
     status, body = await asked(gateway, STRANGER, operation, workflow_id)
     assert status == 404, body
     # The connection on which alone records are read is opened by the first read.
@@ -107,8 +107,8 @@ async def test_a_stranger_is_answered_404_without_a_look_at_results(
 
 
 async def test_the_payer_and_an_agent_see_a_workflow(database: Database, gateway: Gateway) -> None:
-    store, epoch = await open_with_member(database.service_url)
-    workflow_id = await stored_workflow(store, epoch, results=3)
+    store = await open_with_member(database.service_url)
+    workflow_id = await stored_workflow(store, results=3)
     (read,) = (one for one in OPERATIONS if one.path == PATHS[0] and one.method == "GET")
     status, seen = await asked(gateway, PAYER, read, workflow_id)
     assert (status, seen["payerDid"]) == (200, PAYER)
@@ -120,9 +120,9 @@ async def test_the_payer_and_an_agent_see_a_workflow(database: Database, gateway
 async def test_a_callers_many_large_records_do_not_stand_before_anothers_small_one(
     database: Database, gateway: Gateway
 ) -> None:
-    store, epoch = await open_with_member(database.service_url)
-    large = [await stored_workflow(store, epoch, results=3) for _ in range(6)]
-    small = await stored_workflow(store, epoch, results=0)
+    store = await open_with_member(database.service_url)
+    large = [await stored_workflow(store, results=3) for _ in range(6)]
+    small = await stored_workflow(store, results=0)
     ended: list[str] = []
 
     async def read(caller_did: str, workflow_id: str) -> None:
@@ -141,8 +141,8 @@ async def test_a_value_that_the_database_refuses_fails_no_other_read_of_its_batc
     database: Database, gateway: Gateway
 ) -> None:
     """Strangers' nodeIds with U+0000 failed 148 of 150 results that another tenant handed in."""
-    store, epoch = await open_with_member(database.service_url)
-    workflow_id, reads = await stored_workflow(store, epoch, results=1), gateway.reads
+    store = await open_with_member(database.service_url)
+    workflow_id, reads = await stored_workflow(store, results=1), gateway.reads
     store_of_heartbeats = LivenessStore(database.service_url)  # opens nothing to read claims
     heartbeats = Heartbeats(store_of_heartbeats, gateway.reader, 100, cast(Any, None))
     nul, no_id = "a\0b", "no UUID"

@@ -22,8 +22,8 @@ async def test_case_43_an_escrow_held_past_its_deadline_is_an_error_in_the_log_u
     database: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "callboard.escrows")
-    store, epoch = await open_with_member(database.service_url)
-    stuck, ended = Flow(epoch), Flow(epoch)
+    store = await open_with_member(database.service_url)
+    stuck, ended = Flow(), Flow()
     await store.commit([stuck.publish(), ended.publish(), ended.end()], AT)
     async with LedgerReader(database.service_url, pool_size=1) as reader:
         watch = EscrowWatch(reader)
@@ -43,8 +43,8 @@ async def test_case_43_an_escrow_held_past_its_deadline_is_an_error_in_the_log_u
 
 
 async def test_case_43_many_are_counted_and_some_are_named(database: Database) -> None:
-    store, epoch = await open_with_member(database.service_url)
-    flows = [Flow(epoch, hold=1, estimate=1) for _ in range(IDS_SHOWN + 2)]
+    store = await open_with_member(database.service_url)
+    flows = [Flow(hold=1, estimate=1) for _ in range(IDS_SHOWN + 2)]
     await store.commit([flow.publish() for flow in flows], AT)
     async with LedgerReader(database.service_url, pool_size=1) as reader:
         found = await EscrowWatch(reader).check_once(DEADLINE_MS + GRACE_MS + 1)

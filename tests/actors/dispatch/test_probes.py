@@ -43,7 +43,7 @@ async def agent() -> AsyncIterator[str]:
 async def test_the_overdue_and_the_named_are_probed_and_what_was_found_is_stored(
     database: Database,
 ) -> None:
-    store, _ = await open_with_member(database.service_url)
+    store = await open_with_member(database.service_url)
     settings = Settings(deployment_key="00" * 32, database_url=database.service_url)
     live = LivenessStore(database.service_url)
     async with LedgerReader(database.service_url, pool_size=1) as reader, agent() as endpoint:
@@ -82,7 +82,7 @@ async def test_an_agent_that_could_not_be_tried_is_left_alone_and_nothing_is_sto
     database: Database,
 ) -> None:
     """Nothing is known of its last probe, so it would be the first in every round."""
-    store, _ = await open_with_member(database.service_url)
+    store = await open_with_member(database.service_url)
     settings = Settings(deployment_key="00" * 32, database_url=database.service_url)
     async with LedgerReader(database.service_url, pool_size=1) as reader, name_server() as server:
         server.is_broken = True

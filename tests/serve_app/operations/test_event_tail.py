@@ -88,7 +88,6 @@ class Scene:
     """A ledger, and the tail of a replica."""
 
     store: LedgerStore
-    epoch: int
     reader: LedgerReader
     tail: EventTail
 
@@ -117,10 +116,10 @@ def of(party: str) -> str:
 @pytest.fixture
 async def scene(database: Database, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Scene]:
     monkeypatch.setattr(event_tail, "POLL_S", 0.005)
-    store, epoch = await open_with_member(database.service_url)
+    store = await open_with_member(database.service_url)
     async with LedgerReader(database.service_url, pool_size=3) as reader:
         tail = EventTail(lambda: reader)
-        yield Scene(store, epoch, reader, tail)
+        yield Scene(store, reader, tail)
         tail.stop()
         if tail._following is not None:
             tail._following.cancel()
@@ -204,7 +203,7 @@ async def test_entries_of_several_readers_are_read_whole(
     """Entries count once for a page, also those of two parties that are asked for."""
     monkeypatch.setattr(event_tail, "POLL_S", 3_600.0)
     monkeypatch.setattr(event_entries, "PAGE_ENTRIES", 4)
-    flows = [Flow(scene.epoch) for _ in range(9)]
+    flows = [Flow() for _ in range(9)]
     await scene.store.commit([flow.publish() for flow in flows], AT)
     newest = (await scene.stored())[-1]
     opened = {one: scene.open(newest, party=one) for one in (PAYER, AGENT)}
@@ -241,7 +240,7 @@ async def test_a_stream_of_later_entries_than_there_are_shows_none_before(scene:
 
 
 async def test_filters_look_at_all_events_of_an_entry(scene: Scene) -> None:
-    flow, other = Flow(scene.epoch), Flow(scene.epoch)
+    flow, other = Flow(), Flow()
     held = frozenset({"escrow.held"})
     live = scene.open((await scene.stored())[-1], party=PAYER, types=held, workflow_id=flow.id)
     await scene.store.commit([other.publish(), flow.publish(), flow.pay(10), flow.end()], AT)
@@ -257,7 +256,7 @@ async def test_filters_look_at_all_events_of_an_entry(scene: Scene) -> None:
 async def test_a_workflows_stream_ends_with_it_also_for_those_who_are_not_shown_the_end(
     scene: Scene, is_live: bool
 ) -> None:
-    flow, other = Flow(scene.epoch), Flow(scene.epoch)
+    flow, other = Flow(), Flow()
     await scene.store.commit([flow.publish(), other.publish()], AT)
     parties = (PAYER, AGENT, OTHER, None)
     opened = [scene.open(0, party=one, until=flow.id) for one in parties] if is_live else []

@@ -76,7 +76,6 @@ class Scene:
     database: Database
     settings: Settings
     store: LedgerStore
-    epoch: int
     reader: LedgerReader
     webhooks: WebhookStore
     follower: EventFollower
@@ -98,7 +97,7 @@ class Scene:
 
     async def run(self, count: int = 1, *, url: str | None = None) -> list[str]:
         """Let workflows run and end: three entries of each; return their ids."""
-        flows = [Flow(self.epoch) for _ in range(count)]
+        flows = [Flow() for _ in range(count)]
         for flow in flows:
             steps = [replace(flow.publish(), webhook_url=url), flow.pay(CREDIT), flow.end()]
             assert {one.error for one in await self.store.commit(steps, AT)} == {None}
@@ -182,7 +181,7 @@ def taker(
 
 @pytest.fixture
 async def scene(database: Database) -> AsyncIterator[Scene]:
-    store, epoch = await open_with_member(database.service_url, micro=1_000 * CREDIT)
+    store = await open_with_member(database.service_url, micro=1_000 * CREDIT)
     await store.commit([card(owner_did=OWNER)], AT)
     settings = Settings(database_url=database.service_url, deployment_key="11" * 32)
     webhooks, deliveries = WebhookStore(database.service_url), DeliveryStore(database.service_url)
@@ -194,7 +193,6 @@ async def scene(database: Database) -> AsyncIterator[Scene]:
                 database,
                 settings,
                 store,
-                epoch,
                 reader,
                 webhooks,
                 follower,
@@ -433,7 +431,7 @@ class SlowStore(DeliveryStore):
 async def test_a_page_with_too_many_deliveries_is_taken_in_parts(scene: Scene) -> None:
     """Else it would be tried for ever, and nobody's events would be delivered."""
     await scene.webhook("http://127.0.0.1:9/", "*")
-    flows = [Flow(scene.epoch) for _ in range(4)]
+    flows = [Flow() for _ in range(4)]
     for flow in flows:
         assert {one.error for one in await scene.store.commit([flow.publish()], AT)} == {None}
     store = SlowStore(scene.database.service_url)
@@ -505,7 +503,7 @@ async def test_the_url_of_a_publish_is_told_the_end_signed_for_its_workflow(
     scene: Scene, receiver: Receiver
 ) -> None:
     await scene.run(2, url=f"{receiver.url}/publish")
-    flow = Flow(scene.epoch)
+    flow = Flow()
     cancel = flow.end(WorkflowStatus.CANCELLED)
     steps = [replace(flow.publish(), webhook_url=f"{receiver.url}/publish"), cancel]
     await scene.store.commit(steps, AT)

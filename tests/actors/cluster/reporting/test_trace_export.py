@@ -95,13 +95,12 @@ class Scene:
     """A ledger whose workflows are exported."""
 
     store: LedgerStore
-    epoch: int
     export: TraceExport
     receiver: Receiver
 
     async def ended(self, *traceparents: str | None) -> list[Flow]:
         """Commit a workflow for each of these that runs its node `a` and ends."""
-        flows = [Flow(self.epoch) for _ in traceparents]
+        flows = [Flow() for _ in traceparents]
         for flow, traceparent in zip(flows, traceparents, strict=True):
             publish = replace(flow.publish(), traceparent=traceparent)
             outcomes = await self.store.commit([publish, flow.pay(CREDIT), flow.end()], AT)
@@ -112,12 +111,12 @@ class Scene:
 @pytest.fixture
 async def scene(database: Database, receiver: Receiver) -> Any:
     """A ledger, a receiver and the export between them, which has found its first position."""
-    store, epoch = await open_with_member(database.service_url)
+    store = await open_with_member(database.service_url)
     settings = Settings(
         database_url=database.service_url, otlp_endpoint=receiver.url, service="tested"
     )
     export = TraceExport(settings)
-    made = Scene(store, epoch, export, receiver)
+    made = Scene(store, export, receiver)
     await made.ended(None)  # before the export was switched on
     assert not await export.export_once()
     yield made
@@ -136,7 +135,7 @@ async def test_ended_workflows_arrive_with_the_ids_that_agents_and_readers_see(
     own, callers, unsampled = await scene.ended(
         None, f"00-{TRACE}-{PARENT}-01", f"00-{'c' * 32}-{PARENT}-00"
     )
-    running = Flow(scene.epoch)
+    running = Flow()
     await scene.store.commit([running.publish()], AT)
     await scene.export.export_once()
     request = scene.receiver.requests[0]
@@ -204,7 +203,7 @@ async def test_spans_that_are_refused_for_good_do_not_hold_up_the_next(
 async def test_a_large_workflow_is_sent_in_parts_and_an_owners_restart_keeps_its_trace(
     scene: Scene, database: Database
 ) -> None:
-    flow, count = Flow(scene.epoch), trace_export.NODES_MAX + 3
+    flow, count = Flow(), trace_export.NODES_MAX + 3
     traceparent = f"00-{TRACE}-{PARENT}-01"
     await scene.store.commit([replace(flow.publish(), traceparent=traceparent)], AT)
     async with LedgerReader(database.service_url, pool_size=1) as reader:
