@@ -57,7 +57,6 @@ async def published(service: ScriptedService) -> list[Any]:
     return service.asked
 
 
-@pytest.mark.anyio
 async def test_the_kit_publishes_what_is_not_published_yet(service: ScriptedService) -> None:
     (offered, changelog), = agent().versions  # fmt: skip
     assert agent().card("http://h").to_json()["capabilities"][0]["version"] == "1.2.0"
@@ -71,7 +70,6 @@ async def test_the_kit_publishes_what_is_not_published_yet(service: ScriptedServ
     }  # fmt: skip
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("is_same", [True, False])
 async def test_the_kit_leaves_a_published_version_as_it_is(
     service: ScriptedService, is_same: bool

@@ -78,7 +78,6 @@ def test_a_refusal_ends_a_stream_and_a_service_that_is_away_is_asked_a_few_times
     assert len(service.asked) == 8
 
 
-@pytest.mark.anyio
 async def test_the_asynchronous_client_does_the_same(service: ScriptedService) -> None:
     told: list[tuple[str, dict[str, Any]]] = [("node.succeeded", {})]
     service.script = [streamed(told, 5), Scripted(503, "busy"), streamed(told, 6), ENDED]

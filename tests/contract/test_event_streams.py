@@ -307,7 +307,6 @@ def test_the_client_iterates_over_a_workflow_and_over_events(
         next(stranger.events())
 
 
-@pytest.mark.anyio
 async def test_the_asynchronous_client_iterates_too(
     deployment: RunningDeployment, payer: Caller, make_agent: MakeAgent
 ) -> None:

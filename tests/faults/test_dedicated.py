@@ -27,7 +27,7 @@ from actors.transport.messages import (
 from core.errors import ErrorCode, ServiceError
 from tests.faults.scene import DEADLINE_S, OWNER, Scene, request
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 SLOTS = 12  # two digits: the name of slot 1 begins that of slot 10
 WATCHER = "gateway"

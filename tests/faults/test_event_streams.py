@@ -26,7 +26,7 @@ from tests.contract.conftest import unique
 from tests.faults.victims import await_one, find_all, superuser_url, wait
 from tests.platform.deployments import RunningDeployment, free_port, start_deployment
 
-pytestmark = [pytest.mark.slow, pytest.mark.anyio]
+pytestmark = pytest.mark.slow
 
 AT_ONCE = 20
 EVENTS, SOAK_EVENTS = 2_000, 10_000

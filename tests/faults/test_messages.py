@@ -13,7 +13,7 @@ import pytest
 from core.market.agent_liveness import HEARTBEAT_TTL_MS
 from tests.faults.scene import AGENT, Scene, request
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 
 async def test_restored_work_finds_its_agent_although_none_was_heard_while_the_service_was_away(

@@ -26,8 +26,6 @@ from tests.ledger.checking import Auditor
 from tests.ledger.making import all_of, card, new_key
 from tests.ledger.test_timeouts import TIMEOUT_S, frozen
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture
 async def live(database: Database) -> AsyncIterator[LivenessStore]:

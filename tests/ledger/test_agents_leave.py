@@ -20,8 +20,6 @@ from tests.ledger.making import (
     new_key,
 )
 
-pytestmark = pytest.mark.anyio
-
 
 def leave(did: str = AGENT, *, owner_did: str = PAYER, is_admin: bool = False) -> DeregisterAgent:
     """Deregister an agent."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,8 +29,6 @@ from tests.ledger.making import (
     NextWriter,
     card,
 )
-
-pytestmark = pytest.mark.anyio
 
 CLOSES = AT + 5_000
 RESERVE = CREDIT

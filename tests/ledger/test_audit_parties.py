@@ -46,8 +46,6 @@ from tests.ledger.test_recoveries import CUSTODIAN, ONE, TWO, guardians
 from tests.ledger.test_subnets import added, ended, lifted, policy, removed, subnet
 from tests.ledger.test_triggers import changed, due, ending, note, trigger
 
-pytestmark = pytest.mark.anyio
-
 OWNER, OTHER, ADMIN = "did:test:owner", "did:test:other", "did:test:admin"
 # The end of a workflow for a reason that looks like a member of the entry's body.
 NAMING = WorkflowChanged(WorkflowStatus.FAILED, AT + 100, reason=f'","agentDid":"{OTHER}"')

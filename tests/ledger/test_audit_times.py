@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-
 from ledger.reads.reader import LedgerReader
 from ledger.writer.store import LedgerStore
 from tests.ledger.making import AT, PAYER, deposit
 
-pytestmark = pytest.mark.anyio
 STEP_MS = 1_000
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,8 +27,6 @@ from tests.ledger.checking import Auditor
 from tests.ledger.making import AT, CREDIT, Flow, NextWriter, card, deposit
 from tests.ledger.test_auctions import CLOSES, A, B, auctioned, bid, end, one
 from tests.ledger.test_stakes import parts, stake, unstake
-
-pytestmark = pytest.mark.anyio
 
 START = WorkflowChanged(WorkflowStatus.RUNNING, CLOSES)
 

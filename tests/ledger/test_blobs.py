@@ -16,8 +16,6 @@ from ledger.blobs import BlobStore
 from ledger.reads.reader import LedgerReader
 from tests.conftest import Database
 
-pytestmark = pytest.mark.anyio
-
 LARGE = b'{"text":"' + b"x" * 900_000 + b'"}'
 
 

@@ -40,8 +40,6 @@ from tests.ledger.test_invoices import of_workflow
 from tests.ledger.test_stakes import stake
 from tests.ledger.test_stakes_at_risk import STARTED, opened
 
-pytestmark = pytest.mark.anyio
-
 LOCKED = CREDIT // 2
 
 

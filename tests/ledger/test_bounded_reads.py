@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import orjson
-import pytest
 
 from ledger.reads.reader import LedgerReader
 from ledger.workflows.endings import have_ended
 from ledger.writer.store import LedgerStore
 from tests.ledger.making import AT, CREDIT, Flow, card, new_id
-
-pytestmark = pytest.mark.anyio
 
 
 async def test_a_page_of_agents_ends_with_the_card_that_passes_its_bytes(

@@ -22,8 +22,6 @@ from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.making import AT, PAYER, NextWriter, card, new_key
 
-pytestmark = pytest.mark.anyio
-
 # As callboard.due_offers has them.
 
 

@@ -23,8 +23,6 @@ from tests.ledger.checking import Auditor, connect
 from tests.ledger.making import AGENT, AT, PAYER, NextWriter, card, new_key
 from tests.ledger.test_agents_leave import leave
 
-pytestmark = pytest.mark.anyio
-
 CAPABILITY = "cap.test.echo.v1"
 OTHER = "did:test:other"
 THEIRS = "did:test:theirs"

@@ -14,8 +14,6 @@ from ledger.connections.pools import pool_of
 from ledger.schema import READER_ROLE
 from tests.conftest import Database
 
-pytestmark = pytest.mark.anyio
-
 STEP_S = 0.0003
 
 

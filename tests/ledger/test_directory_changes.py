@@ -14,8 +14,6 @@ from tests.conftest import Database
 from tests.ledger.checking import connect
 from tests.ledger.making import AT, CREDIT, PAYER, all_of, card, deposit, new_key
 
-pytestmark = pytest.mark.anyio
-
 ONE, TWO = "did:test:one", "did:test:two"
 
 

@@ -22,8 +22,6 @@ from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.making import AT, PAYER, card, new_key, open_with_member, revoke
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture
 async def store(database: Database) -> AsyncIterator[LedgerStore]:

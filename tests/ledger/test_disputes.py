@@ -5,7 +5,6 @@ Reference: money.md (Disputes and refunds, Settlement); decision refunds-dispute
 
 from __future__ import annotations
 
-import pytest
 from msgspec import structs
 
 from core.errors import ErrorCode
@@ -28,8 +27,6 @@ from tests.ledger.making import (
     new_id,
     new_key,
 )
-
-pytestmark = pytest.mark.anyio
 
 
 async def test_case_40_a_dispute_while_running_freezes_nothing(

@@ -11,7 +11,6 @@ import base64
 from collections.abc import Callable
 from typing import Final
 
-import pytest
 from msgspec.structs import replace
 
 from core.errors import ErrorCode
@@ -56,8 +55,6 @@ from tests.ledger.test_recoveries import (
 )
 from tests.ledger.test_subnets import added, ended, lifted, policy, removed, subnet
 from tests.ledger.test_triggers import changed, ending, trigger
-
-pytestmark = pytest.mark.anyio
 
 UNAUTHORIZED = ErrorCode.UNAUTHORIZED
 OLD, NEW = SignedBy(AGENT, "K1"), SignedBy(AGENT, "K2")

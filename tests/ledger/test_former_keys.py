@@ -18,8 +18,6 @@ from ledger.writer.store import LedgerStore
 from tests.ledger.checking import Auditor
 from tests.ledger.making import AGENT, AT, PAYER, NextWriter, card, new_key
 
-pytestmark = pytest.mark.anyio
-
 
 def rotate(new: str, by: str, *, overlap_ms: int = 0) -> RotateAgentKey:
     """Replace the agent's key, as the key `by` has signed."""

@@ -17,8 +17,6 @@ from tests.ledger.making import AGENT, CREDIT, Flow, succeeded
 from tests.ledger.test_stakes import parts
 from tests.ledger.test_stakes_at_risk import STARTED, commit, events, opened, staked
 
-pytestmark = pytest.mark.anyio
-
 
 async def two_nodes_at_risk(store: LedgerStore) -> Flow:
     """Open a ledger whose agent has staked 4 credits and has 1 at risk with `a`, 1 with `b`."""

@@ -44,8 +44,6 @@ from tests.ledger.making import (
     succeeded,
 )
 
-pytestmark = pytest.mark.anyio
-
 Start = Callable[..., Any]
 DEADLINE_S = 60.0
 SLOW_S = 1.5

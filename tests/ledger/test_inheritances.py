@@ -6,7 +6,6 @@ Rows are dated in the past, and the database's clock judges them. Reference: fea
 
 from __future__ import annotations
 
-import pytest
 import sqlalchemy as sql
 from msgspec.structs import replace
 
@@ -41,8 +40,6 @@ from tests.ledger.making import (
     new_key,
 )
 from tests.ledger.test_agents_leave import leave
-
-pytestmark = pytest.mark.anyio
 
 OPERATOR = OwnershipProof.OPERATOR
 HEIR, OTHER = "did:test:heir", "did:test:other"

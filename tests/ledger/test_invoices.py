@@ -34,8 +34,6 @@ from tests.ledger.making import (
     new_key,
 )
 
-pytestmark = pytest.mark.anyio
-
 LATER = AT + 1_000
 
 

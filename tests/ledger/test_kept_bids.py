@@ -20,8 +20,6 @@ from tests.conftest import Database
 from tests.ledger.checking import Auditor, connect
 from tests.ledger.making import AGENT, AT, Flow, NextWriter, card, new_id
 
-pytestmark = pytest.mark.anyio
-
 OTHER = "did:test:other"
 
 

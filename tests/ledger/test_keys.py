@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from msgspec.structs import replace
 
 from core.errors import ErrorCode
@@ -17,8 +16,6 @@ from ledger.writer.store import LedgerStore
 from tests.ledger.checking import Auditor, connect, rows_read
 from tests.ledger.conftest import Database
 from tests.ledger.making import AT, PAYER, NextWriter, api_key, new_id
-
-pytestmark = pytest.mark.anyio
 
 
 def key(number: int, parent: int | None = None, **changes: Any) -> CreateKey:

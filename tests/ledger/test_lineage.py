@@ -16,8 +16,6 @@ from tests.conftest import Database
 from tests.ledger.checking import Auditor, connect
 from tests.ledger.making import AGENT, AT, PAYER, NextWriter, card, new_key
 
-pytestmark = pytest.mark.anyio
-
 PLACES = "SELECT string_agg(number || ':' || card_version, ' ' ORDER BY number) FROM agent_card"
 
 

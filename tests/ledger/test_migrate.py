@@ -174,7 +174,6 @@ def _held(database: Database) -> bool:
         return connection.execute(query, (lock_of(FUNCTION),)).fetchone() == (False,)
 
 
-@pytest.mark.anyio
 async def test_writers_and_standbys_hold_the_function_that_they_use(database: Database) -> None:
     assert not _held(database)
     store = await open_store(database.service_url)

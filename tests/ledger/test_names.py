@@ -17,8 +17,6 @@ from ledger.writer.store import LedgerStore
 from tests.ledger.checking import Auditor
 from tests.ledger.making import AGENT, AT, PAYER, NextWriter, card, new_key
 
-pytestmark = pytest.mark.anyio
-
 OPERATOR = OwnershipProof.OPERATOR
 OTHER = "did:test:other"
 SECOND = "did:test:second"

@@ -16,8 +16,6 @@ from ledger.reads.reader import LedgerReader
 from tests.conftest import Database
 from tests.ledger.making import AGENT, AT, PAYER, NextWriter, api_key, card, revoke
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture
 async def nonces(database: Database) -> AsyncIterator[NonceStore]:

@@ -11,8 +11,6 @@ from core.errors import ErrorCode, ServiceError
 from ledger.agents import offer_index
 from ledger.agents.offer_index import OfferIndex
 
-pytestmark = pytest.mark.anyio
-
 
 class Index(OfferIndex):
     """An index whose steps see what is due when they begin, and end when the test says so."""

@@ -10,8 +10,6 @@ import pytest
 from ledger.operational import OperationalStore
 from tests.conftest import Database
 
-pytestmark = pytest.mark.anyio
-
 WINDOW_MS = 60_000
 
 

@@ -51,7 +51,6 @@ from tests.ledger.making import (
 from tests.ledger.test_subnets import ID as SUBNET
 from tests.ledger.test_subnets import subnet
 
-pytestmark = pytest.mark.anyio
 OPERATOR = "did:test:operator"
 OWN = SigningKey(b"o" * 32)
 OPEN = "0197d000-0000-7000-8000-00000000b009"

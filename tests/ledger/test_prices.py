@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-import pytest
-
 from core.market.pricing import FixedPrice, Price, TokenPrice
 from core.money import MICRO_PER_CENT
 from ledger.commands import OutcomeStatus
@@ -16,8 +14,6 @@ from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
 from tests.ledger.making import AT, new_key
-
-pytestmark = pytest.mark.anyio
 
 CAPABILITY = "cap.test.echo.v1"
 

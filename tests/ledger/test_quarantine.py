@@ -3,7 +3,6 @@ ledger-writer."""
 
 from __future__ import annotations
 
-import pytest
 from msgspec.structs import replace
 
 from core.errors import ErrorCode
@@ -22,8 +21,6 @@ from tests.ledger.making import (
     NextWriter,
     new_key,
 )
-
-pytestmark = pytest.mark.anyio
 
 
 def resume(flow: Flow) -> ResumeWorkflow:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from ledger.reads.agent_pages import FEW_MAX, agents_statement
 from ledger.reads.prepared import PreparedStatement
 from ledger.reads.reader import LedgerReader
@@ -14,8 +12,6 @@ from tests.ledger.making import (
     AT,
     card,
 )
-
-pytestmark = pytest.mark.anyio
 
 
 async def test_agents_of_a_capability_are_read_in_order_whether_few_or_many(

@@ -25,8 +25,6 @@ from tests.ledger.making import (
     new_key,
 )
 
-pytestmark = pytest.mark.anyio
-
 MIDNIGHT = day_start_ms(AT) + DAY_MS
 
 

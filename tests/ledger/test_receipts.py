@@ -29,8 +29,6 @@ from tests.ledger.making import (
     take,
 )
 
-pytestmark = pytest.mark.anyio
-
 KEYS = DeploymentKeys.parse("ab" * 32)
 FIRST, SECOND = SigningKey(b"1" * 32), SigningKey(b"2" * 32)
 

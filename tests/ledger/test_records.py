@@ -23,8 +23,6 @@ from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.making import AGENT, AT, CREDIT, PAYER, Flow, new_id
 
-pytestmark = pytest.mark.anyio
-
 TEXT = '{"text":"' + "ä" * 5_000 + '"}'
 
 

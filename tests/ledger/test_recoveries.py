@@ -41,8 +41,6 @@ from tests.ledger.making import (
 from tests.ledger.test_former_keys import rotate
 from tests.ledger.test_inheritances import ready_since
 
-pytestmark = pytest.mark.anyio
-
 ONE, TWO, CUSTODIAN, STRANGER = (
     f"did:test:{name}" for name in ("one", "two", "custodian", "stranger")
 )

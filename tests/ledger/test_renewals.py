@@ -33,8 +33,6 @@ from tests.ledger.making import (
 )
 from tests.ledger.test_timeouts import frozen
 
-pytestmark = pytest.mark.anyio
-
 OTHER, THIRD = "member-2", "member-3"
 DEADLINE_S = 30.0
 

@@ -15,8 +15,6 @@ from ledger.connections.pools import OPERATIONAL_TIMEOUT_S, OperationalPool
 from ledger.replies import ReplyStore, removal_of_replies
 from tests.conftest import Database
 
-pytestmark = pytest.mark.anyio
-
 HASH = hashlib.sha256(b"a body").digest()
 OTHER = hashlib.sha256(b"another").digest()
 DAY_S = 86_400

@@ -27,8 +27,6 @@ from tests.conftest import Database
 from tests.ledger.checking import Auditor
 from tests.ledger.making import AGENT, AT, PAYER, Flow
 
-pytestmark = pytest.mark.anyio
-
 OTHER = "did:test:other"
 
 

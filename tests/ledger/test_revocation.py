@@ -22,8 +22,6 @@ from tests.ledger.making import (
     unrevoke,
 )
 
-pytestmark = pytest.mark.anyio
-
 OTHER = "did:test:other"
 
 

@@ -31,8 +31,6 @@ from ledger.writer.store import Genesis
 from tests.conftest import Database
 from tests.ledger.making import AT, PAYER, card, new_id, new_key, open_store
 
-pytestmark = pytest.mark.anyio
-
 BEFORE = DeploymentKeys.parse("ab" * 32)
 ROTATED = BEFORE.with_next(b"n" * 32).with_newest_in_use()
 AGENTS = 2 * SECRETS_MAX + 7

@@ -13,8 +13,6 @@ from ledger.reads.search_reads import SearchReads
 from ledger.reads.turns import READS_MAX, READS_OF_ONE_MAX, ReadTurns
 from tests.conftest import Database
 
-pytestmark = pytest.mark.anyio
-
 
 class Turns:
     """Callers that take turns, and the order in which they had them."""

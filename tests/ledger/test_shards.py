@@ -37,8 +37,6 @@ from tests.ledger.making import (
 from tests.ledger.test_auctions import end as end_bidding
 from tests.ledger.test_quarantine import resume
 
-pytestmark = pytest.mark.anyio
-
 OTHER, THIRD = "member-2", "member-3"
 ALL = tuple(range(SHARDS))
 

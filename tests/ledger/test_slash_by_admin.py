@@ -25,8 +25,6 @@ from tests.ledger.test_fraud import at_risk, two_nodes_at_risk
 from tests.ledger.test_stakes import parts
 from tests.ledger.test_stakes_at_risk import commit, events
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.mark.parametrize(("bps", "slashed"), [(10_000, CREDIT), (1_000, CREDIT // 10), (0, 0)])
 async def test_case_27_an_administrator_takes_of_the_nodes_lock_alone_and_ends_it(

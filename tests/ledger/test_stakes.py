@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from core.errors import ErrorCode
 from ledger.agents.agent_commands import DeregisterAgent
 from ledger.commands import Outcome, OutcomeStatus
@@ -11,8 +9,6 @@ from ledger.stakes.stake_commands import DepositStake, WithdrawStake
 from ledger.writer.store import LedgerStore
 from tests.ledger.checking import Auditor
 from tests.ledger.making import AGENT, AT, CREDIT, card, deposit, new_key
-
-pytestmark = pytest.mark.anyio
 
 OTHER = "did:test:other"
 

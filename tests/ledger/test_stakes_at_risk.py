@@ -31,8 +31,6 @@ from tests.ledger.making import (
 )
 from tests.ledger.test_stakes import parts, stake
 
-pytestmark = pytest.mark.anyio
-
 BPS = 1_000
 AT_RISK = CREDIT
 STARTED = WorkflowChanged(WorkflowStatus.RUNNING, AT)

@@ -29,8 +29,6 @@ from tests.ledger.making import (
     succeeded,
 )
 
-pytestmark = pytest.mark.anyio
-
 
 async def test_first_audit_entry_fixes_currency_and_fee(
     database: Database, auditor: Auditor

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from msgspec.structs import replace
 
 from core.errors import ErrorCode
@@ -35,8 +34,6 @@ from tests.ledger.making import (
     new_key,
 )
 from tests.ledger.test_quotas import quota
-
-pytestmark = pytest.mark.anyio
 
 ID = "0197d000-0000-7000-8000-00000000b001"
 POLICY_ID = "0197d000-0000-7000-8000-00000000b002"

@@ -30,8 +30,6 @@ from tests.ledger.making import (
     new_key,
 )
 
-pytestmark = pytest.mark.anyio
-
 DEADLINE_S = 60.0
 
 

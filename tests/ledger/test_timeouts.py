@@ -24,7 +24,7 @@ from tests.conftest import Database
 from tests.ledger.checking import Auditor
 from tests.ledger.making import CREDIT, GENESIS, PAYER, deposit
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 DEADLINE_S = 60.0
 # What a server that answers never takes, on a busy machine either.

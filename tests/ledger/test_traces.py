@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
-import pytest
 import sqlalchemy as sql
 
 from core.workflow.events import NodeChanged, WorkflowChanged
@@ -16,8 +15,6 @@ from ledger.reads.stored import RowDict
 from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.making import AGENT, AT, CREDIT, Flow
-
-pytestmark = pytest.mark.anyio
 
 
 async def test_a_node_that_begins_while_a_trace_is_read_is_left_out(

@@ -58,8 +58,6 @@ from tests.ledger.making import (
     revoke,
 )
 
-pytestmark = pytest.mark.anyio
-
 ID = "0197d000-0000-7000-8000-00000000a001"
 MINUTE = 60_000
 DUE = AT - AT % MINUTE

@@ -21,8 +21,6 @@ from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.making import AT, Flow, all_of, card, new_id
 
-pytestmark = pytest.mark.anyio
-
 ALL = range(SHARDS)
 
 

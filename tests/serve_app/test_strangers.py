@@ -28,8 +28,6 @@ from tests.conftest import Database
 from tests.ledger.making import AGENT, AT, CREDIT, PAYER, Flow, open_with_member
 from tests.serve_app.parts import endpoint_of, request
 
-pytestmark = pytest.mark.anyio
-
 STRANGER = "did:test:stranger"
 # A quarter of the smallest bound of a record, so that it is read alone.
 LARGE = '{"text":"' + "x" * 20_000 + '"}'

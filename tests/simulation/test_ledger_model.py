@@ -48,8 +48,6 @@ from tests.ledger.making import (
 from tests.simulation.ledger_model import LedgerModel
 from tests.simulation.shard_model import ShardModel
 
-pytestmark = pytest.mark.anyio
-
 # Both refuse a payment; which of them depends on what the writer has read so far.
 _REFUSED_CODES = (QuarantineCode.ALREADY_SETTLED, QuarantineCode.STEP_REFUSED)
 _REFUSED_PAYMENTS = (ErrorCode.ALREADY_SETTLED, ErrorCode.INTERNAL_ERROR)

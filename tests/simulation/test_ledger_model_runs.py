@@ -29,8 +29,6 @@ from tests.simulation.test_ledger_model import (
 from tests.simulation.test_simulation import market_of
 from tests.simulation.world import World
 
-pytestmark = pytest.mark.anyio
-
 
 @dataclass(frozen=True, slots=True)
 class RecordedBatch:

@@ -24,8 +24,6 @@ from actors.transport.wire import answer_requests
 from core.shards.shard import shard_of
 from tests.actors.gateway.served import STORED, request
 
-pytestmark = pytest.mark.anyio
-
 
 class SlowActor:
     """A `WorkflowActor` whose commit takes longer than others' replies wait for it."""

@@ -12,8 +12,6 @@ from ledger.workflows.overdue import Overdue
 from tests.conftest import Database
 from tests.ledger.making import AT, Flow, open_with_member
 
-pytestmark = pytest.mark.anyio
-
 DEADLINE_MS = AT + 60_000  # of `Flow`
 NOTHING = Overdue(0, ())
 

@@ -28,8 +28,6 @@ from tests.conftest import Database
 from tests.ledger.checking import connect
 from tests.ledger.making import AGENT, card, open_store
 
-pytestmark = pytest.mark.anyio
-
 AT = 1_700_000_000_000
 
 

@@ -30,8 +30,6 @@ from tests.actors.directory.test_directory_sync import empty_directory
 from tests.conftest import Database
 from tests.ledger.making import AGENT, AT, PAYER, card, new_key, open_store, revoke
 
-pytestmark = pytest.mark.anyio
-
 OWNERS = 3
 CAPABILITY = "cap.test.echo.v1"
 OTHER = "did:test:other"

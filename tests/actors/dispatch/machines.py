@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-import pytest
 from aiohttp import web
 
 from actors.dispatch.dispatcher import Dispatcher
@@ -29,8 +28,6 @@ from core.workflow.events import (
 )
 from federation.name_resolver import NameResolver
 from tests.actors.orders import order_to, serving
-
-pytestmark = pytest.mark.anyio
 
 DEADLINE_S = 60.0
 ORDERS = 60

@@ -20,8 +20,6 @@ from core.workflow.dag import compile_workflow
 from core.workflow.events import AttemptFailed, AttemptSucceeded, Event, WorkStarted
 from tests.actors.dispatch.test_dispatcher import PATIENCE_S, WORKFLOW, replying, scene
 
-pytestmark = pytest.mark.anyio
-
 
 @dataclass
 class Shelf:

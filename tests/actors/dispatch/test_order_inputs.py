@@ -36,8 +36,6 @@ from core.workflow.dag import CompiledNode, compile_workflow
 from core.workflow.events import Failure, Verdict
 from tests.actors.orders import sources_of
 
-pytestmark = pytest.mark.anyio
-
 REF = BlobRef("sha256:" + "ab" * 32, 70_000)
 NODE = compile_workflow(
     parse_manifest(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-import pytest
 from aiohttp import web
 
 from actors.dispatch.probes import Prober
@@ -23,8 +22,6 @@ from tests.conftest import Database
 from tests.federation.name_servers import name_server
 from tests.ledger.making import all_of, card, open_with_member
 from tests.ledger.test_agent_live import age
-
-pytestmark = pytest.mark.anyio
 
 OVERDUE_MS = 61_000
 

@@ -30,8 +30,6 @@ from tests.actors.dispatch.machines import (
     three_machines,
 )
 
-pytestmark = pytest.mark.anyio
-
 
 def encoded(*messages: OrderMessage) -> list[bytes]:
     """Return messages as they travel."""

@@ -25,8 +25,6 @@ from federation.name_resolver import NameResolver
 from tests.actors.dispatch.machines import wait
 from tests.actors.orders import order_to, serving
 
-pytestmark = pytest.mark.anyio
-
 AGENT = "did:x:a"
 
 

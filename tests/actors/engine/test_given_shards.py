@@ -23,8 +23,6 @@ from ledger.writer.boot_clock import boot_time_ms
 from tests.actors.engine.runner_bench import FIRST, SHARD
 from tests.actors.orders import order_to
 
-pytestmark = pytest.mark.anyio
-
 
 class Idle:
     """Stands for a runner, and for its shards, that drives no workflow."""

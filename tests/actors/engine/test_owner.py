@@ -24,8 +24,6 @@ from core.shards.shard import shard_of
 from tests.actors.gateway.served import request
 from tests.simulation.shapes import agent_rows, compiled
 
-pytestmark = pytest.mark.anyio
-
 UNKNOWN = compiled({"nodes": {"a": {"capabilityId": "cap.nobody.v1"}}}).compiled
 UNAVAILABLE = ServiceError(ErrorCode.LEDGER_UNAVAILABLE, "too slow")
 

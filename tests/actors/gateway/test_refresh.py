@@ -7,8 +7,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import pytest
-
 from actors.gateway.gateway import Gateway
 from actors.transport.messages import OwnerReply, OwnerRequest, PublishRequest
 from actors.transport.wire import answer_requests
@@ -62,7 +60,6 @@ async def asked(folder: Path, owner: SlowOwner) -> AsyncIterator[Gateway]:
         await server.close()
 
 
-@pytest.mark.anyio
 async def test_publish_does_not_wait_for_a_refresh(tmp_path: Path) -> None:
     """It stood in the same call, or in the next, while the owner read five tables."""
     owner = SlowOwner()
@@ -77,7 +74,6 @@ async def test_publish_does_not_wait_for_a_refresh(tmp_path: Path) -> None:
         await refresh
 
 
-@pytest.mark.anyio
 async def test_who_asks_during_a_refresh_shares_the_next_one(tmp_path: Path) -> None:
     owner = SlowOwner()
     async with asyncio.timeout(60), asked(tmp_path, owner) as gateway:

@@ -89,7 +89,6 @@ def test_a_damaged_file_is_empty(path: Path, damage: bytes) -> None:
     assert process.is_poison("w1")
 
 
-@pytest.mark.anyio
 async def test_a_task_is_its_workflows_work_while_it_runs_and_not_while_it_waits() -> None:
     process, gate, seen = AtWork(), asyncio.Event(), list[str]()
 
@@ -117,7 +116,6 @@ async def test_a_task_is_its_workflows_work_while_it_runs_and_not_while_it_waits
     assert process.current == ""
 
 
-@pytest.mark.anyio
 async def test_what_a_task_raises_goes_on_and_ends_its_work() -> None:
     process = AtWork()
 

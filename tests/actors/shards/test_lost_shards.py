@@ -9,8 +9,6 @@ import pytest
 from core.shards.lease_messages import HeldShard
 from tests.actors.shards.test_membership import Cluster
 
-pytestmark = pytest.mark.anyio
-
 
 async def test_a_stale_command_drops_its_shard_alone_and_only_of_its_epoch() -> None:
     cluster = Cluster()

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Sequence
 from itertools import pairwise
 
-import pytest
 from msgspec.structs import replace
 
 from actors.shards.held_shards import HeldShards
@@ -18,8 +17,6 @@ from core.shards.leases import SELF_FENCE_MS
 from core.shards.shard import SHARDS
 from ledger.commands import Command, Outcome, OutcomeStatus
 from ledger.shards.shard_commands import GiveShards, TakeShards
-
-pytestmark = pytest.mark.anyio
 
 
 class Work:

@@ -15,8 +15,6 @@ from tests.actors.dispatch.test_dispatcher import replying, scene
 from tests.actors.orders import sources_of
 from tests.actors.values.test_value_process import an_order, received, reply_of
 
-pytestmark = pytest.mark.anyio
-
 NUMBER_N = {"type": "object", "properties": {"n": {"type": "number"}}, "required": ["n"]}
 # 512 alternatives at each place: 100 bytes are too much for the loop.
 COSTLY = {"additionalProperties": {"enum": [{"n": n} for n in range(512)]}}

@@ -29,8 +29,6 @@ from core.workflow.events import AttemptFailed, AttemptSucceeded, Event
 from tests.actors.dispatch.test_dispatcher import PATIENCE_S, replying, scene
 from tests.actors.orders import order_to
 
-pytestmark = pytest.mark.anyio
-
 LARGE = "x" * JUDGED_IN_LOOP_BYTES_MAX
 
 

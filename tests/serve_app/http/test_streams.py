@@ -17,7 +17,6 @@ from serve_app.http.calls import Reply
 from serve_app.http.endpoint import send_stream
 from serve_app.http.pace import Pace
 
-pytestmark = pytest.mark.anyio
 PAGE = b"x" * 100_000
 USUAL = Pace()
 

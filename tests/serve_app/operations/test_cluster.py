@@ -28,8 +28,6 @@ from tests.actors.transport.listening import listening
 from tests.serve_app.parts import call_of
 from tests.simulation.shard_model import BadMove, ShardModel
 
-pytestmark = pytest.mark.anyio
-
 BOSS = "did:x:boss"
 BIG, SMALL, THIRD = "b16" * 8, "5" * 24, "b16" * 7 + "fff"
 GET, DRAIN, RESUME = OPERATIONS

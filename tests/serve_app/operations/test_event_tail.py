@@ -28,8 +28,6 @@ from serve_app.operations.streams.event_tail import EventStream, EventTail
 from tests.conftest import Database
 from tests.ledger.making import AGENT, AT, PAYER, Flow, deposit, open_with_member
 
-pytestmark = pytest.mark.anyio
-
 OTHER = "did:test:other"
 FRAME = re.compile(rb"id: (\d+)\nevent: ([a-z_.]+)\ndata: (\{[^\n]*\})\n\n")
 

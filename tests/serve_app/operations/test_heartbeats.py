@@ -13,8 +13,6 @@ from ledger.agents.agent_live import Heartbeat, LivenessStore, StoredHeartbeat
 from ledger.reads.reader import LedgerReader
 from serve_app.operations.agents.heartbeat_store import Heartbeats
 
-pytestmark = pytest.mark.anyio
-
 NOW_MS = 1_800_000_000_000
 WELL = Liveness("healthy", 0.1, NOW_MS - 1_000)
 UNWELL = Liveness("draining", 0.1, NOW_MS - 1_000)

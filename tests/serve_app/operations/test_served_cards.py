@@ -15,8 +15,6 @@ from serve_app.operations.agents.served_cards import (
     served_card_url,
 )
 
-pytestmark = pytest.mark.anyio
-
 CARD = {"did": "did:net:a", "endpoint": "http://a.example/x", "version": 1, "capabilities": []}
 OWNER = "did:net:owner"
 NOT_COMPARED = {"status": "not_compared", "differences": []}

@@ -21,8 +21,6 @@ from ledger.reads.reader import LedgerReader, StoredWorkflow
 from serve_app.operations.views import node_state, shown, workflow_record
 from tests.actors.dispatch.test_large_results import Shelf
 
-pytestmark = pytest.mark.anyio
-
 
 class Declared(Record):
     """One of everything."""

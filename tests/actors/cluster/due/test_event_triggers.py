@@ -41,7 +41,6 @@ from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.making import AT, PAYER, deposit, new_id, new_key, open_store
 
-pytestmark = pytest.mark.anyio
 OTHER = "did:net:other"
 POSITION = sql.text("SELECT audit_id FROM callboard.log_position WHERE reader = 'events'")
 PATIENCE_S = 60.0

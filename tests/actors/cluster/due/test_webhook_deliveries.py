@@ -56,8 +56,6 @@ from tests.ledger.making import (
 )  # fmt: skip
 from tests.platform.webhook_receiver import Message, Receiver, webhook_receiver
 
-pytestmark = pytest.mark.anyio
-
 KEY = b"k" * 32
 OWNER = "did:test:owner"
 PATIENCE_S = 60.0

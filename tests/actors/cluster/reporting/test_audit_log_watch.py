@@ -34,8 +34,6 @@ from tests.callboard.audit_logs import KEYS, line_of
 from tests.conftest import Database
 from tests.ledger.making import AT, deposit, new_key, open_store
 
-pytestmark = pytest.mark.anyio
-
 SECRET = "ab" * 32
 
 

@@ -31,8 +31,6 @@ from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.making import AGENT, AT, CREDIT, PAYER, Flow, open_with_member
 
-pytestmark = pytest.mark.anyio
-
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 
 
