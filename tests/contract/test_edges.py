@@ -8,6 +8,7 @@ inputs stay valid.
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -40,8 +41,31 @@ LONG: Final = "x" * 10_240
 LONG_DID: Final = "did:net:" + LONG
 EARLY: Final = "0001-01-01T00:00:00+14:00"
 LATE: Final = "9999-12-31T23:59:59.999999Z"
+LARGE_BYTES: Final = 10 * 1024 * 1024
 # JSON texts. The first are refused for any member alike, so one member of an operation tells.
-ANYWHERE: Final = (r'"a\u0000b"', r'"a\ud800b"', "1e400", "[" * 64 + "]" * 64)
+REFUSED: Final = (
+    r'"a\u0000b"',
+    r'"a\ud800b"',
+    r'"a\udfffb"',
+    "1e400",
+    "-1e400",
+    "NaN",
+    "[" * 64 + "]" * 64,
+    '{"a":' * 64 + "1" + "}" * 64,
+)
+# What is read by the kind of a member: one member of each schema tells.
+OF_A_KIND: Final = (
+    "9" * 400,
+    "9" * 128,
+    "-9223372036854775809",
+    "2.5",
+    "-0.0",
+    "0." + "0" * 300 + "1",
+    '"\\u00a0\\u2028\\u202e\\ufeff\\te' + "\\u0301" * 300 + '"',
+    "null",
+    '{"__proto__":{"a":1},"constructor":1,"":1}',
+    '{"a":1,"a":[2],"a":{"b":3}}',
+)
 FRAGMENTS: Final = (
     json.dumps(LONG),
     json.dumps(LONG_DID),
@@ -55,8 +79,14 @@ FRAGMENTS: Final = (
     str(2**63),
     str(2**64),
 )
-IN_PATH: Final = ("%00", "a%00b", "%ED%A0%80", "%FF", LONG, LONG_DID, "%F0%9F%98%80")
-IN_QUERY: Final = (*IN_PATH[:-3], LONG[:4_000], quote(EARLY), "-1", str(2**63), "9" * 400, "[]")
+IN_PATH: Final = (
+    *("%00", "a%00b", "%ED%A0%80", "%FF", LONG, LONG_DID, "%F0%9F%98%80"),
+    *("%25", "%2E%2E", "9" * 40, str(2**63)),
+)
+IN_QUERY: Final = (*IN_PATH[:4], LONG[:4_000], quote(EARLY), "-1", str(2**63), "9" * 400, "[]", "")
+OF_A_KIND_IN_QUERY: Final = (
+    *("1e400", "9" * 60, str(2**64), "1e3", "1.0", "0x10", "%2B1", "%D9%A3", "01", "NaN"),
+)
 # A member that stands for the odd value until the body is text.
 _PLACE: Final = "odd-value-stands-here"
 _UNTRIED: Final = ("/health", "/ready", "/openapi.json", "/docs")
@@ -64,18 +94,19 @@ _UNTRIED: Final = ("/health", "/ready", "/openapi.json", "/docs")
 
 @dataclass(frozen=True)
 class Request:
-    """One odd request: what is odd in it, and how it is sent."""
+    """One odd request: what is odd in it, how it is sent, and whether it may be accepted."""
 
     odd: str
     method: str
     url: str
     body: bytes | None
+    is_refused: bool = False
 
     def sent_by(self, http: httpx.Client) -> str | None:
         """Send it and say what is wrong with the answer, None where nothing is."""
         headers = {"content-type": "application/json"} if self.body is not None else {}
         response = http.request(self.method, self.url, content=self.body, headers=headers)
-        if response.status_code < 500:
+        if (400 if self.is_refused else 200) <= response.status_code < 500:
             return None
         return f"{self.method} {self.odd}: {response.status_code} {response.text[:300]}"
 
@@ -93,6 +124,7 @@ class Requests:
         self._document = document
         self._known = known
         self._bodies = bodies
+        self._kinds: set[str] = set()
 
     def __iter__(self) -> Iterator[Request]:
         for path, methods in self._document["paths"].items():
@@ -116,21 +148,34 @@ class Requests:
                     url = self._url(path, **{name: value})
                     yield Request(f"{path} {name}={value[:30]}", method, url, body)
             elif place == "query":
-                for value in IN_QUERY:
+                is_new = self._is_new(parameter["schema"])
+                for value in (*IN_QUERY, *(OF_A_KIND_IN_QUERY if is_new else ())):
                     url = f"{self._url(path)}?{name}={value}"
                     yield Request(f"{path}?{name}={value[:30]}", method, url, body)
 
     def _of_body(self, method: str, path: str, media: Json) -> Iterator[Request]:
         example = self._bodies.get(path) or self._valid(media["example"])
-        for position, (where, body) in enumerate(
+        # What is wrong with an item of a bulk concerns that item alone.
+        is_refused = not path.endswith("/bulk")
+        for position, (where, body, schema) in enumerate(
             _replaced(example, self._resolved(media["schema"]))
         ):
-            text = json.dumps(body)
-            for fragment in FRAGMENTS if position else (*ANYWHERE, *FRAGMENTS):
+            text, url = json.dumps(body), self._url(path)
+            more = OF_A_KIND if self._is_new(schema) else ()
+            for fragment in (*(() if position else REFUSED), *FRAGMENTS, *more):
                 odd = text.replace(f'"{_PLACE}"', fragment).encode()
-                yield Request(f"{path} {where}={fragment[:30]}", method, self._url(path), odd)
+                told = f"{path} {where}={fragment[:30]}"
+                yield Request(told, method, url, odd, is_refused and fragment in REFUSED)
         for whole in ("[]", "null", '"text"', "1", "true"):
             yield Request(f"{path} $={whole}", method, self._url(path), whole.encode())
+
+    def _is_new(self, schema: Json) -> bool:
+        """Say whether no input of this schema came before."""
+        plain = {**self._resolved(schema), "description": ""}
+        kind = json.dumps(plain, sort_keys=True)
+        is_new = kind not in self._kinds
+        self._kinds.add(kind)
+        return is_new
 
     def _url(self, path: str, **odd: str) -> str:
         parts = []
@@ -158,20 +203,21 @@ class Requests:
         return [self._valid(item) for item in example] if isinstance(example, list) else example
 
 
-def _replaced(example: Any, schema: Json, where: str = "$") -> Iterator[tuple[str, Any]]:
+def _replaced(example: Any, schema: Json, where: str = "$") -> Iterator[tuple[str, Any, Json]]:
     """Return an example once for each of its members, and each that its schema names besides, with
-    the place of the odd value in that member's stead."""
+    the place of the odd value in that member's stead, and the member's schema."""
     if isinstance(example, dict):
-        for name in {**schema.get("properties", {}), **example}:
-            yield f"{where}.{name}", {**example, name: _PLACE}
+        known = schema.get("properties", {})
+        for name in {**known, **example}:
+            yield f"{where}.{name}", {**example, name: _PLACE}, known.get(name, {})
         for name, value in example.items():
-            below = schema.get("properties", {}).get(name, {})
-            for path, changed in _replaced(value, below, f"{where}.{name}"):
-                yield path, {**example, name: changed}
+            for path, changed, of in _replaced(value, known.get(name, {}), f"{where}.{name}"):
+                yield path, {**example, name: changed}, of
     elif isinstance(example, list) and example:
-        yield f"{where}[0]", [_PLACE, *example[1:]]
-        for path, changed in _replaced(example[0], schema.get("items", {}), f"{where}[0]"):
-            yield path, [changed, *example[1:]]
+        items = schema.get("items", {})
+        yield f"{where}[0]", [_PLACE, *example[1:]], items
+        for path, changed, of in _replaced(example[0], items, f"{where}[0]"):
+            yield path, [changed, *example[1:]], of
 
 
 @pytest.fixture(scope="module")
@@ -207,7 +253,7 @@ def test_no_odd_value_is_a_5xx(
     held.stub.wait_dispatched()
     bodies = {RESULTS: {**handed_in(held.stub.dispatches[0]), "metrics": {"latency_ms": 1}}}
     requests = list(Requests(answer(anonymous.get("/openapi.json")), ids, bodies))
-    assert len(requests) > 1_000
+    assert len(requests) > 1_000 and sum(one.is_refused for one in requests) > 300
     # As many as searches of one caller may wait, and one that runs. Each has a client of its own: a
     # pool that threads share closes an old connection that another thread has just been given.
     with ExitStack() as stack:
@@ -227,6 +273,20 @@ def test_no_odd_value_is_a_5xx(
     assert not wrong, f"{len(wrong)} of {len(requests)}:\n" + "\n".join(wrong[:40])
     # What was sent has not hurt the service: it still stores what another asks for.
     answer(tester.http.post("/v1/ledger/deposit", json={"amount": 1}))
+
+
+def test_a_body_of_10_mb_is_refused_by_every_operation(
+    anonymous: httpx.Client, tester: Caller
+) -> None:
+    """A text as large in each body; one of a bulk is within its bound, and refused as a member."""
+    text = b'{"a":"' + b"x" * LARGE_BYTES + b'"}'
+    headers = {"content-type": "application/json"}
+    for path, methods in answer(anonymous.get("/openapi.json"))["paths"].items():
+        for method, operation in methods.items():
+            if "application/json" in operation.get("requestBody", {}).get("content", {}):
+                url = re.sub(r"\{\w+\}", "a", path)
+                response = tester.http.request(method, url, content=text, headers=headers)
+                assert 400 <= response.status_code < 500, f"{method} {path}: {response.text[:500]}"
 
 
 @pytest.mark.parametrize("key_id", ["%00", "a%00b", "%ED%A0%80"])
