@@ -72,27 +72,13 @@ def plan_deposit(command: Deposit, batch: Batch) -> Result:
     if command.owner_did in cache.owned:
         cache.owned[command.owner_did] += command.amount_micro
     wallet = batch.account(address, "wallet", command.owner_did)
-    entry_id = batch.transfer(
-        world,
-        wallet,
-        command.amount_micro,
-        kind="deposit",
-        description=command.description,
-    )
+    entry = _transfer(world, wallet, command.amount_micro, "deposit", command.description, batch)
     batch.record(
         AuditEventType.LEDGER_DEPOSITED,
         ("account", command.owner_did),
-        {"amountCredits": credits_text(command.amount_micro), "entryIds": [entry_id]},
+        {"amountCredits": credits_text(command.amount_micro), "entryIds": [entry["id"]]},
     )
-    return {
-        "entry": {
-            **_entry_row(entry_id, world, wallet, batch),
-            "amount": command.amount_micro,
-            "kind": "deposit",
-            "description": command.description,
-        },
-        "balanceMicro": wallet.balance,
-    }
+    return {"entry": entry, "balanceMicro": wallet.balance}
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +130,7 @@ def plan_collect(command: CollectCredits, batch: Batch) -> Result:
         raise Refusal(ErrorCode.CONFLICT, f"{did} is its own owner: there is nothing to collect")
     wallet = batch.cache.accounts.get(wallet_address(did))
     kept_micro = stored.disputed_micro + stored.given_micro
-    free_micro = max(0, (0 if wallet is None else wallet.balance) - kept_micro)
+    free_micro = max(0, batch.cache.balance(wallet_address(did)) - kept_micro)
     amount_micro = min(free_micro, MICRO_MAX)
     if command.amount_micro is not None:
         amount_micro = command.amount_micro
@@ -160,9 +146,7 @@ def plan_collect(command: CollectCredits, batch: Batch) -> Result:
         )
     owners = batch.account(wallet_address(owner_did), "wallet", owner_did)
     description = "collected by the owner of the agent"
-    entry_id = batch.transfer(
-        wallet, owners, amount_micro, kind="collection", description=description
-    )
+    entry = _transfer(wallet, owners, amount_micro, "collection", description, batch)
     batch.record(
         AuditEventType.LEDGER_COLLECTED,
         ("account", did),
@@ -170,15 +154,9 @@ def plan_collect(command: CollectCredits, batch: Batch) -> Result:
             "agentDid": did,
             "ownerDid": owner_did,
             "amountCredits": credits_text(amount_micro),
-            "entryIds": [entry_id],
+            "entryIds": [entry["id"]],
         },
     )
-    entry = {
-        **_entry_row(entry_id, wallet, owners, batch),
-        "amount": amount_micro,
-        "kind": "collection",
-        "description": description,
-    }
     return {
         "entry": entry,
         "ownerDid": owner_did,
@@ -187,12 +165,18 @@ def plan_collect(command: CollectCredits, batch: Batch) -> Result:
     }
 
 
-def _entry_row(entry_id: int, debit: Account, credit: Account, batch: Batch) -> dict[str, object]:
-    """Return what every entry of no workflow has, as a reader of the table gets it."""
+def _transfer(
+    debit: Account, credit: Account, micro: int, kind: str, description: str, batch: Batch
+) -> dict[str, object]:
+    """Add an entry of no workflow; return it as a reader of the table gets it."""
+    entry_id = batch.transfer(debit, credit, micro, kind=kind, description=description)
     return {
         "id": entry_id,
         "debit_account_id": debit.id,
         "credit_account_id": credit.id,
+        "amount": micro,
+        "kind": kind,
+        "description": description,
         "workflow_id": None,
         "node_id": None,
         "created_ms": batch.now_ms,

@@ -48,17 +48,14 @@ def continue_lineage(
         "previousHash": previous_hash,
     }
     own_hash = hash_text(place)
-    batch.put(
+    batch.store(
         AGENT_CARDS,
         (command.did, number),
-        {
-            "did": command.did,
-            "number": number,
-            "card_version": command.card_version,
-            "card_hash": card_hash,
-            "previous_hash": previous_hash,
-            "hash": own_hash,
-            "registered_by_did": command.actor_did,
-        },
+        command,
+        number=number,
+        card_hash=card_hash,
+        previous_hash=previous_hash,
+        hash=own_hash,
+        registered_by_did=command.actor_did,
     )
     return replace(agent, card_number=number, card_hash=card_hash, lineage_hash=own_hash)

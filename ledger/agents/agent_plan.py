@@ -29,14 +29,12 @@ from ledger.identity.inheritance_plan import (
     read_switch,
 )
 from ledger.tables.capability_tables import CAPABILITY_LINES
-from ledger.tables.encoding import hex_text
 from ledger.tables.market_tables import (
     AGENTS,
     DEREGISTERED,
     UNREVOCATIONS,
     YIELDED,
 )
-from ledger.tables.table import Row
 from ledger.writer.batch import Batch, Refusal, Result
 from ledger.writer.command_kind import Connection, plans
 from ledger.writer.read_set import ReadSet
@@ -153,39 +151,28 @@ def _record_registration(
 
 
 def _store(command: RegisterAgent, agent: KnownAgent, batch: Batch, *, is_yielding: bool) -> None:
-    secret = command.secret_encrypted
     new_key = _bound_key(command, agent)
-    row: Row = {
-        "did": command.did,
-        "owner_did": agent.owner_did,
-        "card": command.card_json,
-        "endpoint": command.endpoint,
-        "capability_ids": list(command.capability_ids),
-        "public_key": new_key,
-        "signing_secret": hex_text(secret) if secret is not None else None,
-        "revision": agent.revision,
-        "token_revision": agent.token_revision,
-        "key_number": agent.key_number,
-        "proven_by": agent.proven_by,
-        "card_counter": agent.card_counter,
-        "card_number": agent.card_number,
-        "card_hash": agent.card_hash,
-        "lineage_hash": agent.lineage_hash,
-        "is_trusted": agent.is_trusted,
-        "subnet_id": command.subnet_id,
+    earlier = batch.row(AGENTS, command.did)
+    batch.store(
+        AGENTS,
+        command.did,
+        command,
+        agent,
+        card=command.card_json,
+        public_key=new_key,
+        key_from_ms=None if new_key is None else agent.key_from_ms,
+        signing_secret=command.secret_encrypted,
+        inherited_from_did=None,
         **dict(zip(META_COLUMNS, command.metadata, strict=True)),
-    }
-    if new_key is not None:
-        row["key_from_ms"] = agent.key_from_ms
+    )
+    row = batch.row(AGENTS, command.did) or {}
     # A deregistration earlier in the batch would be written after this row.
     batch.drop(DEREGISTERED, command.did)
     # A second card in the same batch replaces the first one's row: a key or secret that only the
     # first brought must survive that.
-    earlier = batch.row(AGENTS, command.did)
     if earlier is not None:
         for kept in ("public_key", "key_from_ms", "signing_secret"):
-            row[kept] = row[kept] if row.get(kept) is not None else earlier.get(kept)
-    batch.put(AGENTS, command.did, row)
+            row[kept] = row[kept] if row[kept] is not None else earlier[kept]
     if is_yielding:
         given = {column.name: row.get(column.name) for column in YIELDED.given}
         batch.put(YIELDED, command.did, given)
@@ -224,9 +211,8 @@ def _yield_claim(command: RegisterAgent, known: KnownAgent, batch: Batch) -> Non
     for capability_id in command.lines_taken or ():
         line = reads.lines.get(capability_id)
         if line is not None and line.owner_did == known.owner_did:
-            line_row: Row = {"capability_id": capability_id, "owner_did": command.owner_did}
-            line_row |= {"versions": line.versions, "is_assigned": line.is_assigned}
-            batch.put(CAPABILITY_LINES, capability_id, line_row)
+            own = {"capability_id": capability_id, "owner_did": command.owner_did}
+            batch.store(CAPABILITY_LINES, capability_id, line, **own)
 
 
 def _claim(
@@ -407,9 +393,7 @@ def _keeps_trust(command: RegisterAgent, known: KnownAgent) -> bool:
 @plans(DeregisterAgent, reads=add_agent_reads, outlives_credential=True)
 def plan_deregister_agent(command: DeregisterAgent, batch: Batch) -> Result:
     """Take an agent out of service; once more changes nothing and is answered alike."""
-    known = batch.cache.agents.get(command.did)
-    if known is None:
-        raise Refusal(ErrorCode.NOT_FOUND, f"the agent {command.did} is not known")
+    known = batch.agent(command.did)
     if known.owner_did != command.owner_did and not command.is_admin:
         raise Refusal(ErrorCode.FORBIDDEN, f"{command.did} is registered by another owner")
     result = {"did": command.did, "wasActive": known.is_active}

@@ -23,7 +23,6 @@ from core.records.audit import AuditEventType
 from core.workflow.events import AuctionClosed, AuctionOpened
 from ledger.auctions.auction_commands import NO_ROUND, EndBidding, KeepBid, PlaceBid
 from ledger.auctions.bid_locks import free_bid, free_stake_micro, lock_bid
-from ledger.tables.table import Row
 from ledger.tables.work_tables import AUCTIONS, BIDS, CLOSED_AUCTIONS
 from ledger.workflows.workflow_commands import AdvanceWorkflow, PublishWorkflow
 from ledger.writer.batch import Batch, Refusal, Result
@@ -201,20 +200,8 @@ def _open(command: PublishWorkflow | AdvanceWorkflow, record: AuctionOpened, bat
     batch.cache.rounds[place] = OpenRound(
         record.round, record.reserve_micro, record.closes_ms, stake_bps=record.stake_bps
     )
-    batch.put(
-        AUCTIONS,
-        (command.workflow_id, record.node, record.round),
-        {
-            "workflow_id": command.workflow_id,
-            "node": record.node,
-            "round": record.round,
-            "capability_id": record.capability_id,
-            "reserve_micro": record.reserve_micro,
-            "stake_bps": record.stake_bps,
-            "opened_ms": record.opened_ms,
-            "closes_ms": record.closes_ms,
-        },
-    )
+    row_key = (command.workflow_id, record.node, record.round)
+    batch.store(AUCTIONS, row_key, record, workflow_id=command.workflow_id)
     batch.record(
         AuditEventType.AUCTION_OPENED,
         ("workflow", command.workflow_id),
@@ -238,17 +225,9 @@ def _close(command: PublishWorkflow | AdvanceWorkflow, record: AuctionClosed, ba
     if record.is_cancelled:
         status = "cancelled"
     excluded = dict(record.excluded)
-    row: Row = {
-        "workflow_id": command.workflow_id,
-        "node": record.node,
-        "round": record.round,
-        "status": status,
-        "winner_did": record.winner_did,
-        "price_micro": record.price_micro,
-    }
-    if excluded:
-        row["excluded"] = excluded
-    batch.put(CLOSED_AUCTIONS, (command.workflow_id, record.node, record.round), row)
+    row_key = (command.workflow_id, record.node, record.round)
+    closed = {"workflow_id": command.workflow_id, "status": status, "excluded": excluded or None}
+    batch.store(CLOSED_AUCTIONS, row_key, record, **closed)
     # In a full round a standing bid may be that of an agent whose live one was displaced: it has a
     # row already.
     is_full = round_ is not None and round_.highest() is not None
@@ -298,20 +277,13 @@ def _build_bid(command: PlaceBid | KeepBid, batch: Batch, locked_micro: int = 0)
 
 
 def _store_bid(workflow_id: str, node: str, number: int, bid: Bid, batch: Batch) -> None:
-    batch.put(
+    batch.store(
         BIDS,
         (workflow_id, node, number, bid.agent_did),
-        {
-            "workflow_id": workflow_id,
-            "node": node,
-            "round": number,
-            "agent_did": bid.agent_did,
-            "amount_micro": bid.amount_micro,
-            "eta_ms": bid.eta_ms,
-            "stake_offered_micro": bid.stake_offered_micro,
-            "is_standing": bid.is_standing,
-            # By the clock that judges whether a bid is in time, not by the date of the batch.
-            "received_ms": batch.now_ms if bid.is_standing else bid.received_ms,
-            "stake_locked_micro": bid.stake_locked_micro,
-        },
+        bid,
+        workflow_id=workflow_id,
+        node=node,
+        round=number,
+        # By the clock that judges whether a bid is in time, not by the date of the batch.
+        received_ms=batch.now_ms if bid.is_standing else bid.received_ms,
     )

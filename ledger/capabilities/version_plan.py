@@ -115,20 +115,8 @@ def plan_publish_version(command: PublishVersion, batch: Batch) -> Result:
         is_assigned = is_assigned or line.is_assigned
     row = {"capability_id": capability_id, "owner_did": owner_did, "versions": count + 1}
     batch.put(CAPABILITY_LINES, capability_id, {**row, "is_assigned": is_assigned})
-    batch.put(
-        CAPABILITY_VERSIONS,
-        own_id,
-        {
-            "id": own_id,
-            "capability_id": capability_id,
-            "version": command.version,
-            "input_schema": command.input_schema,
-            "output_schema": command.output_schema,
-            "schema_hash": command.schema_hash,
-            "changelog": command.changelog,
-            "published_by_did": command.actor_did,
-        },
-    )
+    by_did = command.actor_did
+    batch.store(CAPABILITY_VERSIONS, own_id, command, id=own_id, published_by_did=by_did)
     batch.record(  # (5)
         AuditEventType.VERSION_PUBLISHED,
         ("capability_version", own_id),

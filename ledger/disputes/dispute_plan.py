@@ -19,9 +19,9 @@ from core.money import credits_text
 from core.records.audit import AuditEventType
 from ledger.disputes.dispute_commands import GiveFeedback, OpenDispute, ResolveDispute
 from ledger.disputes.dispute_loading import DisputeReads, PaidLine, load_dispute
+from ledger.stakes.stake_plan import stake_accounts
 from ledger.stakes.stake_risk import Guilt, slash_guilty
 from ledger.tables.market_tables import DISPUTES, FEEDBACK_GIVEN, RESOLVED_DISPUTES
-from ledger.tables.money_tables import STAKES
 from ledger.writer.batch import Batch, Refusal, Result
 from ledger.writer.command_kind import plans
 from ledger.writer.read_set import ReadSet
@@ -50,20 +50,8 @@ def add_open_reads(command: OpenDispute, read_set: ReadSet) -> None:
 def plan_open_dispute(command: OpenDispute, batch: Batch) -> Result:
     """Store a complaint. The chain carries the hash of what was said, not the text itself."""
     evidence = read_json(command.evidence_json)
-    batch.put(
-        DISPUTES,
-        command.dispute_id,
-        {
-            "id": command.dispute_id,
-            "workflow_id": command.workflow_id,
-            "complainant_did": command.complainant_did,
-            "respondent_did": command.respondent_did,
-            "node_id": command.node_id,
-            "dispute_type": command.dispute_type,
-            "description": command.description,
-            "evidence": evidence,
-        },
-    )
+    own_id = command.dispute_id
+    batch.store(DISPUTES, own_id, command, id=own_id, evidence=evidence)
     batch.record(
         AuditEventType.DISPUTE_OPENED,
         ("dispute", command.dispute_id),
@@ -103,18 +91,14 @@ def plan_resolve_dispute(command: ResolveDispute, batch: Batch) -> Result:
             refunding.refund(line, share)  # (3)
     is_fraud = _is_upheld_fraud(command, stored)
     slashed_micro = slash_guilty(_guilt(command, stored), batch) if is_fraud else 0  # (4)
-    batch.put(  # (5)
+    batch.store(  # (5)
         RESOLVED_DISPUTES,
         command.dispute_id,
-        {
-            "id": command.dispute_id,
-            "status": command.status,
-            "resolution": command.resolution,
-            "refund_asked_micro": command.refund_micro,
-            "refunded_micro": refunding.refunded_micro,
-            "short_micro": refunding.short_micro,
-            "resolved_by_did": command.actor_did,
-        },
+        command,
+        refunding,
+        id=command.dispute_id,
+        refund_asked_micro=command.refund_micro,
+        resolved_by_did=command.actor_did,
     )
     batch.record(
         AuditEventType.DISPUTE_RESOLVED,
@@ -209,24 +193,22 @@ class _Refunding:
     def refund(self, line: PaidLine, micro: int) -> None:
         """Move a share back to the payer: each source gives what it has (money.md, Disputes and
         refunds)."""
-        did = line.agent_did
-        wallet = self._account(wallet_address(did))
-        fee = self._account(FEE_ADDRESS)
-        locked = self._account(stake_locked_address(did))
-        free = self._account(stake_address(did))
-        sources = RefundSources(*(_balance(account) for account in (wallet, fee, locked, free)))
+        did, cache = line.agent_did, self._batch.cache
+        wallet, locked, free = wallet_address(did), stake_locked_address(did), stake_address(did)
+        sources = RefundSources(*map(cache.balance, (wallet, FEE_ADDRESS, locked, free)))
         split = split_refund(micro, paid=line.paid, refunded=line.refunded, sources=sources)
-        for account, part, kind, description in (
+        for address, part, kind, description in (
             (wallet, split.wallet_micro, "refund", "refund of a disputed payment"),
-            (fee, split.fee_micro, "fee_refund", "refund of a disputed payment's fee"),
+            (FEE_ADDRESS, split.fee_micro, "fee_refund", "refund of a disputed payment's fee"),
             (locked, split.stake_locked_micro, "stake_refund", "refund out of locked stake"),
             (free, split.stake_free_micro, "stake_refund", "refund out of stake"),
         ):
             if part:
+                account = cache.accounts[address]
                 assert account is not None, (line, split)
                 self._transfer(account, part, kind=kind, description=description, line=line.line)
         if split.stake_locked_micro or split.stake_free_micro:
-            self._touch_stake(did)
+            stake_accounts(did, self._batch)
         self.refunded_micro += split.refunded_micro
         self.short_micro += split.short_micro
 
@@ -248,24 +230,6 @@ class _Refunding:
             )
         )
 
-    def _touch_stake(self, did: str) -> None:
-        locked = self._account(stake_locked_address(did))
-        free = self._account(stake_address(did))
-        assert locked is not None, did
-        assert free is not None, did
-        self._batch.put(
-            STAKES,
-            did,
-            {"agent_did": did, "free_account_id": free.id, "locked_account_id": locked.id},
-        )
-
-    def _account(self, address: str) -> Account | None:
-        return self._batch.cache.accounts.get(address)
-
-
-def _balance(account: Account | None) -> int:
-    return account.balance if account is not None else 0
-
 
 def add_feedback_reads(command: GiveFeedback, read_set: ReadSet) -> None:
     """Add the agent, whose owner may read the opinion."""
@@ -276,17 +240,8 @@ def add_feedback_reads(command: GiveFeedback, read_set: ReadSet) -> None:
 def plan_give_feedback(command: GiveFeedback, batch: Batch) -> Result:
     """Store a payer's opinion; its key makes it the only one for this workflow and agent."""
     rating = f"{command.rating_milli // 1000}.{command.rating_milli % 1000:03d}"
-    batch.put(
-        FEEDBACK_GIVEN,
-        command.key,
-        {
-            "workflow_id": command.workflow_id,
-            "agent_did": command.agent_did,
-            "payer_did": command.payer_did,
-            "rating": rating,
-            "comment": command.comment or None,
-        },
-    )
+    comment = command.comment or None
+    batch.store(FEEDBACK_GIVEN, command.key, command, rating=rating, comment=comment)
     batch.record(
         AuditEventType.FEEDBACK_GIVEN,
         ("agent", command.agent_did),

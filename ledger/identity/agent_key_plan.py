@@ -37,9 +37,7 @@ def add_rotate_agent_key_reads(command: RotateAgentKey, read_set: ReadSet) -> No
 def plan_rotate_agent_key(command: RotateAgentKey, batch: Batch) -> Result:
     """Replace an agent's key by the word of its current one."""
     did = command.did
-    known = batch.cache.agents.get(did)
-    if known is None:
-        raise Refusal(ErrorCode.NOT_FOUND, f"the agent {did} is not known")
+    known = batch.agent(did)
     if batch.cache.is_revoked(did, batch.clock_ms):
         raise Refusal(ErrorCode.FORBIDDEN, f"{did} is revoked: its key cannot prove anything")
     if known.public_key != command.proven_key:
@@ -106,17 +104,11 @@ def replace_key(
             before["valid_until_ms"] = min(before["valid_until_ms"], batch.now_ms)
         # A claim that has yielded may have put the key into the history already.
         if (did, known.public_key) not in batch.cache.former_keys:
-            batch.put(
-                FORMER_KEYS,
-                (did, number),
-                {
-                    "agent_did": did,
-                    "number": number,
-                    "public_key": known.public_key,
-                    "valid_from_ms": known.key_from_ms,
-                    "valid_until_ms": batch.now_ms + overlap_ms,
-                },
-            )
+            times = {
+                "valid_from_ms": known.key_from_ms,
+                "valid_until_ms": batch.now_ms + overlap_ms,
+            }
+            batch.store(FORMER_KEYS, (did, number), known, agent_did=did, number=number, **times)
         batch.cache.former_keys.add((did, known.public_key))
         number += 1
     agent = replace(

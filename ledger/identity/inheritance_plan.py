@@ -98,15 +98,8 @@ def plan_set_inheritance(command: SetInheritance, batch: Batch) -> Result:
         )
     before: KnownInheritance | None = batch.loaded
     revision = 1 if before is None else before.revision + 1
-    row = {
-        "agent_did": command.did,
-        "owner_did": agent.owner_did,
-        "heir_did": command.heir_did,
-        "days": command.days,
-        "requires_inactivity": command.requires_inactivity,
-        "revision": revision,
-    }
-    batch.put(INHERITANCES, command.did, row)
+    named = {"agent_did": command.did, "owner_did": agent.owner_did, "revision": revision}
+    batch.store(INHERITANCES, command.did, command, **named)
     batch.record(
         AuditEventType.INHERITANCE_SET,
         ("agent", command.did),
@@ -176,9 +169,7 @@ def plan_run_inheritance(command: RunInheritance, batch: Batch) -> Result:
 
 
 def _owned(command: SetInheritance | CancelInheritance, batch: Batch) -> KnownAgent:
-    agent = batch.cache.agents.get(command.did)
-    if agent is None:
-        raise Refusal(ErrorCode.NOT_FOUND, f"the agent {command.did} is not known")
+    agent = batch.agent(command.did)
     if agent.owner_did != command.actor_did and not command.is_admin:
         raise Refusal(ErrorCode.FORBIDDEN, f"only the owner of {command.did} may set its heir")
     return agent
@@ -225,7 +216,7 @@ def _move_shares(did: str, owner_did: str, heir: str, batch: Batch) -> int:
 def _move_wallet(did: str, heir: str, batch: Batch) -> tuple[list[int], int]:
     """Move what is in the agent's wallet to the heir's; return the entries and the amount."""
     wallet = batch.cache.accounts.get(wallet_address(did))
-    moved_micro = 0 if wallet is None else wallet.balance
+    moved_micro = batch.cache.balance(wallet_address(did))
     entry_ids: list[int] = []
     while wallet is not None and wallet.balance > 0:
         to = batch.account(wallet_address(heir), "wallet", heir)

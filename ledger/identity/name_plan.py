@@ -21,7 +21,6 @@ from ledger.tables.identity_tables import AGENT_NAMES, RELEASED_NAMES
 from ledger.writer.batch import Batch, Refusal, Result
 from ledger.writer.command_kind import Connection, plans
 from ledger.writer.read_set import ReadSet
-from ledger.writer.state_cache import KnownAgent
 
 NameCommand = RegisterName | RenewName | TransferName | ReleaseName
 
@@ -89,7 +88,7 @@ async def load_name(connection: Connection, command: NameCommand, read_set: Read
 @plans(RegisterName, load=load_name, outlives_credential=True)
 def plan_register_name(command: RegisterName, batch: Batch) -> Result:
     """Register a name that is free for an agent of the caller's."""
-    agent = _agent(command.agent_did, batch)
+    agent = batch.agent(command.agent_did)
     if agent.owner_did != command.actor_did and not command.is_admin:
         raise Refusal(
             ErrorCode.FORBIDDEN,
@@ -130,7 +129,7 @@ def plan_renew_name(command: RenewName, batch: Batch) -> Result:
 @plans(TransferName, load=load_name, outlives_credential=True)
 def plan_transfer_name(command: TransferName, batch: Batch) -> Result:
     """Give a name to an agent whose owner wants it: the caller's own, or who takes an offer."""
-    known, agent = _live(command.name, batch), _agent(command.agent_did, batch)
+    known, agent = _live(command.name, batch), batch.agent(command.agent_did)
     is_taking = (known.offered_did, agent.owner_did) == (command.agent_did, command.actor_did)
     is_giving = command.is_admin or known.owner_did == command.actor_did
     if not (is_taking or is_giving):
@@ -175,13 +174,6 @@ def plan_release_name(command: ReleaseName, batch: Batch) -> Result:
     return {"releasedMs": batch.now_ms}
 
 
-def _agent(did: str, batch: Batch) -> KnownAgent:
-    known = batch.cache.agents.get(did)
-    if known is None:
-        raise Refusal(ErrorCode.NOT_FOUND, f"the agent {did} is not known")
-    return known
-
-
 def _live(name: str, batch: Batch) -> KnownName:
     known: KnownName | None = batch.loaded.known
     if known is None or not known.is_live(batch.clock_ms):
@@ -217,16 +209,7 @@ def _stored(
     **more: Any,
 ) -> Result:
     """Store a name as it is now; record and answer it."""
-    row = {
-        "name": command.name,
-        "agent_did": name.agent_did,
-        "owner_did": name.owner_did,
-        "counted_did": name.counted_did,
-        "offered_did": name.offered_did,
-        "registered_ms": name.registered_ms,
-        "expires_ms": name.expires_ms,
-    }
-    batch.put(AGENT_NAMES, command.name, row)
+    batch.store(AGENT_NAMES, command.name, name, name=command.name)
     payload = {
         "agentDid": name.agent_did,
         "ownerDid": name.owner_did,

@@ -161,7 +161,7 @@ def _recovery(row: dict[str, Any]) -> KnownRecovery:
 @plans(SetGuardians, load=load_guardians, outlives_credential=True)
 def plan_set_guardians(command: SetGuardians, batch: Batch) -> Result:
     """Name who may replace an agent's key."""
-    agent = _agent(command.did, batch)
+    agent = batch.agent(command.did)
     if command.actor_did not in (command.did, agent.owner_did) and not command.is_admin:
         raise Refusal(
             ErrorCode.FORBIDDEN,
@@ -200,7 +200,7 @@ def plan_request_recovery(command: RequestRecovery, batch: Batch) -> Result:
     5. So many may be open; who counts for longest finds room. 6. Enough, with those of before that
     still count: the key is replaced, or waits.
     """
-    did, agent = command.did, _agent(command.did, batch)
+    did, agent = command.did, batch.agent(command.did)
     reads: RecoveryReads = batch.loaded
     sets = _sets(agent, reads)
     named = frozenset() if sets is None else sets.signers
@@ -260,7 +260,7 @@ def plan_request_recovery(command: RequestRecovery, batch: Batch) -> Result:
 @plans(CancelRecovery, load=load_recovery, outlives_credential=True)
 def plan_cancel_recovery(command: CancelRecovery, batch: Batch) -> Result:
     """End a request that is open."""
-    agent = _agent(command.did, batch)
+    agent = batch.agent(command.did)
     reads: RecoveryReads = batch.loaded
     known = reads.requests.get(command.recovery_id)
     if known is None:
@@ -307,15 +307,8 @@ def plan_complete_recovery(command: CompleteRecovery, batch: Batch) -> Result:
     else:
         known = _complete(command.recovery_id, known, by, batch)
     _store(command.recovery_id, known, batch)
-    agent = _agent(command.did, batch)
+    agent = batch.agent(command.did)
     return {"keyNumber": agent.key_number}
-
-
-def _agent(did: str, batch: Batch) -> KnownAgent:
-    agent = batch.cache.agents.get(did)
-    if agent is None:
-        raise Refusal(ErrorCode.NOT_FOUND, f"the agent {did} is not known")
-    return agent
 
 
 def _check_open(known: KnownRecovery) -> None:
@@ -357,7 +350,7 @@ def _complete(
     Args:
         by: the guardians whose word it is, None: the owner's own.
     """
-    did, agent = known.did, _agent(known.did, batch)
+    did, agent = known.did, batch.agent(known.did)
     try:
         check_new_key(did, agent, known.new_key, batch, is_recovery=True)  # 1
     except Refusal:
@@ -443,23 +436,13 @@ def _record_guardians(did: str, named: Guardians, batch: Batch) -> None:
 
 def _store(recovery_id: str, known: KnownRecovery, batch: Batch) -> None:
     batch.loaded.requests[recovery_id] = known
-    batch.put(
+    batch.store(
         RECOVERIES,
         recovery_id,
-        {
-            "id": recovery_id,
-            "agent_did": known.did,
-            "recovery_type": known.recovery_type.value,
-            "new_key": known.new_key,
-            "recovery_address": known.recovery_address,
-            "requested_by_did": known.requested_by_did,
-            "signers": list(known.signers),
-            "signer_keys": list(known.signers.values()),
-            "agreed": None if known.agreed is None else asdict(known.agreed),
-            "status": known.status,
-            "created_ms": known.created_ms,
-            "waiting_ms": known.waiting_ms,
-            "delay_ms": known.delay_ms,
-            "ended_ms": known.ended_ms,
-        },
+        known,
+        id=recovery_id,
+        agent_did=known.did,
+        signers=list(known.signers),
+        signer_keys=list(known.signers.values()),
+        agreed=None if known.agreed is None else asdict(known.agreed),
     )

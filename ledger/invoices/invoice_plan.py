@@ -137,21 +137,8 @@ def plan_create_invoice(command: CreateInvoice, batch: Batch) -> Result:
 
 def _add_rows(command: CreateInvoice, totals: InvoiceTotals, batch: Batch) -> int:
     """Add the invoice and its lines; return how many lines there are."""
-    batch.put(
-        INVOICES,
-        command.invoice_id,
-        {
-            "id": command.invoice_id,
-            "payer_did": command.payer_did,
-            "period_start_ms": command.period_start_ms,
-            "period_end_ms": command.period_end_ms,
-            "workflow_id": command.workflow_id,
-            "subtotal_cents": totals.subtotal_cents,
-            "protocol_fee_cents": totals.fee_cents,
-            "total_cents": totals.total_cents,
-            "subtotal_micro": totals.subtotal_micro,
-        },
-    )
+    own = {"id": command.invoice_id, "protocol_fee_cents": totals.fee_cents}
+    batch.store(INVOICES, command.invoice_id, command, totals, **own)
     lines = (*command.payments, *command.refunds)
     for entry_id, micro in lines:
         batch.add(
@@ -172,15 +159,8 @@ async def load_payer(
 @plans(SettleInvoice, load=load_payer, is_asked_again=True)
 def plan_settle_invoice(command: SettleInvoice, batch: Batch) -> Result:
     """Mark an invoice paid or void; its key makes that happen once."""
-    batch.put(
-        SETTLED_INVOICES,
-        command.invoice_id,
-        {
-            "id": command.invoice_id,
-            "status": command.status,
-            "settled_by_did": command.actor_did,
-        },
-    )
+    settled = {"id": command.invoice_id, "settled_by_did": command.actor_did}
+    batch.store(SETTLED_INVOICES, command.invoice_id, command, **settled)
     is_paid = command.status == "paid"
     if not is_paid:
         batch.put(VOIDED_LINES, command.invoice_id, {"invoice_id": command.invoice_id})

@@ -13,7 +13,6 @@ from core.json_text import read_json
 from core.records.audit import AuditEventType
 from ledger.keys.key_commands import CreateKey, RevokeKey, RotateKey
 from ledger.keys.key_loading import count_keys, keys_below, read_keys
-from ledger.tables.encoding import hex_text
 from ledger.tables.market_tables import ENDED_API_KEYS, KEYS, REVOKED_KEYS, ROTATED_KEYS
 from ledger.writer.batch import Batch, Refusal, Result
 from ledger.writer.command_kind import Connection, plans
@@ -56,21 +55,15 @@ def plan_create_key(command: CreateKey, batch: Batch) -> Result:
             f"{command.owner_did} has {count} keys, expected fewer than {command.owner_keys_max}:"
             " revoke one first",
         )
-    batch.put(
+    limits = command.rate_limits_json
+    batch.store(
         KEYS,
         command.key_id,
-        {
-            "id": command.key_id,
-            "hash": hex_text(command.key_hash),
-            "owner_did": command.owner_did,
-            "name": command.name,
-            "scopes": list(command.scopes),
-            "rate_class": command.rate_class,
-            "rate_limits": _parsed(command.rate_limits_json),
-            "expires_ms": command.expires_ms,
-            "parent_id": command.parent_id,
-            "depth": depth,
-        },
+        command,
+        id=command.key_id,
+        hash=command.key_hash,
+        rate_limits=None if limits is None else read_json(limits),
+        depth=depth,
     )
     batch.record(
         AuditEventType.KEY_CREATED,
@@ -116,15 +109,13 @@ def plan_rotate_key(command: RotateKey, batch: Batch) -> Result:
     if known.expires_ms is not None and known.expires_ms <= batch.clock_ms:
         raise Refusal(ErrorCode.CONFLICT, f"the key {command.key_id} has expired")
     ends_ms = batch.clock_ms + command.overlap_ms if command.overlap_ms else None
-    batch.put(
+    batch.store(
         ROTATED_KEYS,
         command.key_id,
-        {
-            "id": command.key_id,
-            "hash": hex_text(command.key_hash),
-            "previous_hash": None if ends_ms is None else hex_text(known.hash),
-            "previous_ends_ms": ends_ms,
-        },
+        id=command.key_id,
+        hash=command.key_hash,
+        previous_hash=None if ends_ms is None else known.hash,
+        previous_ends_ms=ends_ms,
     )
     batch.record(
         AuditEventType.KEY_ROTATED,
@@ -170,7 +161,3 @@ def end_api_keys(owner_did: str, others: Iterable[str], batch: Batch) -> None:
     for key_id in others:
         batch.put(REVOKED_KEYS, key_id, {"id": key_id})
     batch.put(ENDED_API_KEYS, owner_did, {"owner_did": owner_did})
-
-
-def _parsed(json_text: str | None) -> object:
-    return read_json(json_text) if json_text is not None else None

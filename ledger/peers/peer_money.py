@@ -82,7 +82,7 @@ def plan_settle_peer(command: SettlePeer, batch: Batch) -> Result:
     """Move credits out of a clearing account."""
     did, owner_did = command.clearing_did, command.actor_did
     wallet = batch.cache.accounts.get(wallet_address(did))
-    held_micro = 0 if wallet is None else wallet.balance
+    held_micro = batch.cache.balance(wallet_address(did))
     wanted_micro = command.amount_micro
     amount_micro = min(held_micro, MICRO_MAX) if wanted_micro is None else wanted_micro
     if wallet is None or not 0 < amount_micro <= held_micro:

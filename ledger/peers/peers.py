@@ -98,16 +98,8 @@ def plan_add_peer(command: AddPeer, batch: Batch) -> Result:
         )
     terms = {"endpoint": command.endpoint, "region": command.region}
     allowed = None if command.capabilities is None else list(command.capabilities)
-    row = {
-        "id": command.peer_id,
-        "did": did,
-        **terms,
-        "public_key": command.public_key,
-        "clearing_did": clearing_did(did),
-        "capabilities": allowed,
-        "added_by_did": command.actor_did,
-    }
-    batch.put(PEERS, command.peer_id, row)
+    row = {"id": command.peer_id, "clearing_did": clearing_did(did)}
+    batch.store(PEERS, command.peer_id, command, added_by_did=command.actor_did, **row)
     payload = {"did": did, **terms, "publicKey": command.public_key, "capabilities": allowed}
     return _changed(AuditEventType.PEER_ADDED, command, payload, batch)
 

@@ -24,7 +24,6 @@ from ledger.connections.connecting import fetch
 from ledger.reads.reader import LedgerReader
 from ledger.reads.stored import RowDict
 from ledger.schema import signing_key
-from ledger.tables.encoding import hex_text
 from ledger.tables.proof_tables import RETIRED_SIGNING_KEYS, SIGNING_KEYS
 from ledger.writer.batch import Batch, Refusal, Result
 from ledger.writer.command_kind import Connection, plans
@@ -92,8 +91,8 @@ def add_signing_key(batch: Batch, public_key: str, sealed: bytes, audit_id: int)
     Args:
         audit_id: the entry that names its public half.
     """
-    row = {"key_id": key_id_of(public_key), "public_key": public_key, "audit_id": audit_id}
-    batch.add(SIGNING_KEYS, {**row, "sealed": hex_text(sealed)})
+    row = {"public_key": public_key, "audit_id": audit_id, "sealed": sealed}
+    batch.store(SIGNING_KEYS, public_key, key_id=key_id_of(public_key), **row)
 
 
 async def signing_key_rows(reader: LedgerReader) -> list[RowDict]:

@@ -57,10 +57,8 @@ def add_submit_reads(command: SubmitReceipt, read_set: ReadSet) -> None:
 @plans(SubmitReceipt, reads=add_submit_reads, is_asked_again=True)
 def plan_submit_receipt(command: SubmitReceipt, batch: Batch) -> Result:
     """Store a receipt. The chain carries its hash, not the receipt."""
-    names = ("workflow_id", "node_id", "agent_did", "body", "is_verified")
-    row = {name: getattr(command, name) for name in names}
     own = {"id": command.receipt_id, "submitter_did": command.actor_did}
-    batch.add(SUBMITTED_RECEIPTS, row | own)
+    batch.store(SUBMITTED_RECEIPTS, command.receipt_id, command, **own)
     batch.record(
         AuditEventType.RECEIPT_SUBMITTED,
         ("receipt", command.receipt_id),

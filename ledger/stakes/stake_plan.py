@@ -45,7 +45,7 @@ def plan_deposit_stake(command: DepositStake, batch: Batch) -> Result:
     if wallet_did is None:
         raise _forbidden(command)
     known = batch.cache.accounts.get(wallet_address(wallet_did))
-    available = known.balance if known is not None else 0
+    available = batch.cache.balance(wallet_address(wallet_did))
     # Whatever is unlocked later must fit into the free part: the bound is on both together.
     room = MICRO_MAX - sum(stake_parts(command.agent_did, batch))
     if not 0 < command.amount_micro <= room:
@@ -111,24 +111,15 @@ def stake_accounts(agent_did: str, batch: Batch) -> tuple[Account, Account]:
     they change in this batch."""
     free = batch.account(stake_address(agent_did), "stake", agent_did)
     locked = batch.account(stake_locked_address(agent_did), "stake_locked", agent_did)
-    row = {
-        "agent_did": agent_did,
-        "free_account_id": free.id,
-        "locked_account_id": locked.id,
-    }
+    row = {"agent_did": agent_did, "free_account_id": free.id, "locked_account_id": locked.id}
     batch.put(STAKES, agent_did, row)
     return free, locked
 
 
 def stake_parts(agent_did: str, batch: Batch) -> tuple[int, int]:
     """Return the free and the locked part of an agent's stake, micro-credits."""
-    accounts = batch.cache.accounts
-    free = accounts.get(stake_address(agent_did))
-    locked = accounts.get(stake_locked_address(agent_did))
-    return (
-        free.balance if free is not None else 0,
-        locked.balance if locked is not None else 0,
-    )
+    balance = batch.cache.balance
+    return balance(stake_address(agent_did)), balance(stake_locked_address(agent_did))
 
 
 def settled_shares(agent_did: str, batch: Batch) -> dict[str, int]:

@@ -112,16 +112,7 @@ def plan_create_subnet(command: CreateSubnet, batch: Batch) -> Result:
         detail = f"{actor_did} owns {batch.loaded} subnets, the maximum: remove one first"
         raise Refusal(ErrorCode.CONFLICT, detail)
     joined = {did for did in listed if _may_join(did, command, batch)}
-    batch.add(
-        SUBNETS,
-        {
-            "id": subnet_id,
-            "name": command.name,
-            "description": command.description,
-            "policy_type": command.policy_type.value,
-            "owner_did": actor_did,
-        },
-    )
+    batch.store(SUBNETS, subnet_id, command, id=subnet_id, owner_did=actor_did)
     for did in listed:
         _put_member(subnet_id, did, "joined" if did in joined else "listed", batch)
     batch.is_directory_changed = True
@@ -204,14 +195,10 @@ def plan_create_policy(command: CreatePolicy, batch: Batch) -> Result:
             f"the subnet {known.id} has {known.policies} policies, the maximum: remove one first"
         )
         raise Refusal(ErrorCode.CONFLICT, detail)
-    terms = {
-        "type": policy.kind.value,
-        "capability": policy.capability,
-        "region": policy.region,
-        "limit_per_minute": policy.limit_per_minute,
-    }
-    row = {"id": policy.id, "subnet_id": known.id, "created_by_did": command.actor_did, **terms}
-    batch.add(SUBNET_POLICIES, row)
+    made = {"subnet_id": known.id, "type": policy.kind.value, "created_by_did": command.actor_did}
+    batch.store(SUBNET_POLICIES, policy.id, policy, **made)
+    row = batch.row(SUBNET_POLICIES, policy.id) or {}
+    terms = {name: row[name] for name in ("type", "capability", "region", "limit_per_minute")}
     given = {name: value for name, value in terms.items() if value is not None}
     _changed(known, AuditEventType.SUBNET_POLICY_CREATED, batch, policyId=policy.id, **given)
     return {"createdMs": batch.now_ms}

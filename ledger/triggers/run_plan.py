@@ -18,7 +18,6 @@ from core.records.audit import AuditEventType
 from core.timestamps import iso_ms
 from ledger.authority import Credential, OpenedBy, SignedBy
 from ledger.identity.credentials import add_credential_reads, check_credential
-from ledger.tables.table import Row
 from ledger.tables.trigger_tables import TRIGGER_CHANGES, TRIGGER_FIXED, TRIGGER_RUNS
 from ledger.triggers.trigger_commands import NoteRun, TriggerRun
 from ledger.workflows.workflow_commands import PublishWorkflow
@@ -94,7 +93,8 @@ def store_run(
         day_ms=day_start_ms(batch.now_ms),
         day_micro=_held_today(known, batch) + command.hold_micro,
     )
-    _add_run(run, batch, audit_id=batch.audit_id, status="started", workflow_id=command.workflow_id)
+    began = {"audit_id": batch.audit_id, "status": "started", "workflow_id": command.workflow_id}
+    batch.store(TRIGGER_RUNS, (run.trigger_id, run.key), run, **began)
     is_last = changed.runs == changed.max_runs
     _take(run, changed, batch, is_last=is_last)
 
@@ -114,15 +114,8 @@ def plan_note_run(command: NoteRun, batch: Batch) -> Result:
     if until_ms is not None:
         payload["missedUntil"] = iso_ms(until_ms)
     audit_id = record_change(AuditEventType.TRIGGER_RUN_REFUSED, known, batch, **payload)
-    _add_run(
-        run,
-        batch,
-        audit_id=audit_id,
-        status=command.status,
-        reason=command.reason,
-        detail=command.detail or None,
-        missed_until_ms=until_ms,
-    )
+    noted = {"audit_id": audit_id, "detail": command.detail or None}
+    batch.store(TRIGGER_RUNS, (run.trigger_id, run.key), command, run, **noted)
     has_failed = command.status == "failed"
     if has_failed or run.due_ms is not None:
         changed = replace(known, refusals=known.refusals + has_failed)
@@ -205,15 +198,3 @@ def _take(
     if stop is not None:
         known = stopped(known, *stop, batch)
     store_trigger(known, batch)
-
-
-def _add_run(run: TriggerRun, batch: Batch, **columns: Any) -> None:
-    row: Row = {
-        "trigger_id": run.trigger_id,
-        "key": run.key,
-        "version": run.version,
-        "due_ms": run.due_ms,
-        "depth": run.depth,
-        **columns,
-    }
-    batch.add(TRIGGER_RUNS, row)

@@ -5,14 +5,13 @@ Reference: features.md (Triggers, Schedules).
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from core.errors import ErrorCode
 from core.records.audit import AuditEventType
 from core.triggers.due import delay_of
 from ledger.authority import Credential, OpenedBy, SignedBy
-from ledger.tables.encoding import hex_text
 from ledger.tables.trigger_tables import TRIGGERS
 from ledger.triggers.run_plan import record_change, stopped, store_trigger
 from ledger.triggers.trigger_commands import ChangeTrigger, CreateTrigger, EndTrigger
@@ -54,16 +53,8 @@ def plan_create_trigger(command: CreateTrigger, batch: Batch) -> Result:
     audit_id = record_change(AuditEventType.TRIGGER_CREATED, known, batch, **named)
     known = replace(known, audit_id=audit_id)
     batch.cache.triggers[trigger_id] = known
-    others = {
-        "name": terms.name,
-        "manifest": terms.manifest_json,
-        "config": terms.config,
-        "delay_ms": delay_of(trigger_id, terms.config),
-        "token_hash": None if command.token_hash is None else hex_text(command.token_hash),
-        "secret": None if command.secret is None else hex_text(command.secret),
-        "is_signed": command.is_signed,
-    }
-    batch.add(TRIGGERS, {**asdict(known), **others})
+    others = {"manifest": terms.manifest_json, "delay_ms": delay_of(trigger_id, terms.config)}
+    batch.store(TRIGGERS, trigger_id, command, terms, known, **others)
     return {"id": trigger_id}
 
 

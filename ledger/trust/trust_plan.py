@@ -67,16 +67,10 @@ def plan_revoke_agent(command: RevokeAgent, batch: Batch) -> Result:
         )
     cache.revoked[did] = Revocation(command.actor_did, command.expires_ms)
     evidence = read_json(command.evidence_json)
-    row = {
-        "did": did,
-        "reason": command.reason,
-        "evidence": evidence,
-        "expires_ms": command.expires_ms,
-        "revoked_by_did": command.actor_did,
-    }
     # The end of an earlier one in the same batch would be written after this row.
     batch.drop(UNREVOCATIONS, did)
-    batch.put(REVOCATIONS, did, row)
+    by_did = command.actor_did
+    batch.store(REVOCATIONS, did, command, evidence=evidence, revoked_by_did=by_did)
     batch.is_directory_changed = True
     payload: dict[str, Any] = {"reason": command.reason, "evidenceHash": hash_text(evidence)}
     if command.expires_ms is not None:

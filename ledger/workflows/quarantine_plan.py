@@ -97,16 +97,8 @@ def plan_resume(command: ResumeWorkflow, batch: Batch) -> Result:
 def set_halted(workflow_id: str, escrow: Escrow, batch: Batch, *, is_halted: bool) -> None:
     """Say whether a workflow's next step has to be decided from its rows."""
     escrow.is_halted = is_halted
-    code = escrow.quarantine
-    batch.put(
-        HALTS,
-        workflow_id,
-        {
-            "id": workflow_id,
-            "is_halted": is_halted,
-            "quarantine_code": None if code is None else code.value,
-        },
-    )
+    halt = {"id": workflow_id, "is_halted": is_halted, "quarantine_code": escrow.quarantine}
+    batch.put(HALTS, workflow_id, halt)
 
 
 def _quarantine(

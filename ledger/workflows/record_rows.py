@@ -46,21 +46,20 @@ def change_workflow(row: Row, change: WorkflowChanged) -> None:
     row["ended_by_did"] = change.by_did
 
 
+_PUBLISHED_FIELDS: Final = (
+    "task_id", "payer_did", "intent", "created_ms", "deadline_ms", "estimate_micro", "hold_micro",
+    "fee_bps",
+)  # fmt: skip
+
+
 def workflow_row(command: PublishWorkflow) -> Row:
     """Return a new workflow's row."""
     return {
+        **{name: getattr(command, name) for name in _PUBLISHED_FIELDS},
         "id": command.workflow_id,
-        "task_id": command.task_id,
-        "payer_did": command.payer_did,
         "status": WorkflowStatus.PENDING,
-        "intent": command.intent,
         "manifest": command.manifest_json,
-        "created_ms": command.created_ms,
-        "deadline_ms": command.deadline_ms,
-        "estimate_micro": command.estimate_micro,
-        "hold_micro": command.hold_micro,
         "reserved": command.reserved_json,
-        "fee_bps": command.fee_bps,
         **({"traceparent": command.traceparent} if command.traceparent else {}),
         **({"webhook_url": command.webhook_url} if command.webhook_url else {}),
         **(

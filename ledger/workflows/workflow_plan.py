@@ -126,7 +126,7 @@ def plan_publish(command: PublishWorkflow, batch: Batch) -> Result:
     hold = command.hold_micro
     trigger = None if command.run is None else check_run(command.run, hold, batch)  # (0)
     wallet = cache.accounts.get(wallet_address(command.payer_did))
-    available = wallet.balance if wallet is not None else 0
+    available = cache.balance(wallet_address(command.payer_did))
     if hold > available:  # (1)
         raise Refusal(
             ErrorCode.INSUFFICIENT_CREDITS,
@@ -247,16 +247,7 @@ def _hold(command: PublishWorkflow, wallet: Account | None, batch: Batch) -> Non
     batch.cache.escrows[command.workflow_id] = Escrow(
         account, command.payer_did, hold, command.fee_bps, command.created_ms
     )
-    batch.add(
-        ESCROWS,
-        {
-            "workflow_id": command.workflow_id,
-            "payer_did": command.payer_did,
-            "account_id": account.id,
-            "amount": hold,
-            "fee_bps": command.fee_bps,
-        },
-    )
+    batch.store(ESCROWS, command.workflow_id, command, account_id=account.id, amount=hold)
     if hold == 0:
         return
     assert wallet is not None

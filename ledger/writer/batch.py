@@ -26,7 +26,7 @@ from ledger.tables.money_tables import ACCOUNTS, ENTRIES
 from ledger.tables.table import Row
 from ledger.tables.write_function import FREQUENT
 from ledger.tables.writes import Write
-from ledger.writer.state_cache import Account, StateCache
+from ledger.writer.state_cache import Account, KnownAgent, StateCache
 
 # What a command is answered with when it is applied.
 Result = dict[str, Any]
@@ -113,6 +113,20 @@ class Batch:
         """Set the row that has this key, by column; it replaces an earlier one of the batch."""
         self._rows[write][key] = row
 
+    def store(self, write: Write, key: Any, /, *sources: object, **columns: Any) -> None:
+        """Set the row that has this key: `columns`, and what sources have by a column's name."""
+        names = [column.name for column in write.given if column.name not in columns]
+        for source in sources:
+            columns |= {name: getattr(source, name) for name in names if hasattr(source, name)}
+        self.put(
+            write,
+            key,
+            {
+                name: hex_text(value) if isinstance(value, bytes) else value
+                for name, value in columns.items()
+            },
+        )
+
     def row(self, write: Write, key: Any) -> Row | None:
         """Return the row that was put under this key, None when there is none."""
         return self._rows[write].get(key)
@@ -138,6 +152,17 @@ class Batch:
             ACCOUNTS, {"id": opened.id, "address": address, "owner_did": owner_did, "kind": kind}
         )
         return opened
+
+    def agent(self, did: str) -> KnownAgent:
+        """Return an agent that was registered.
+
+        Raises:
+            Refusal: NOT_FOUND.
+        """
+        known = self.cache.agents.get(did)
+        if known is None:
+            raise Refusal(ErrorCode.NOT_FOUND, f"the agent {did} is not known")
+        return known
 
     def transfer(
         self,

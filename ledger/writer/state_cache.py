@@ -294,6 +294,11 @@ class StateCache:
         found = self.revoked.get(did)
         return found is not None and (found.expires_ms is None or at_ms < found.expires_ms)
 
+    def balance(self, address: str) -> int:
+        """Return what an account holds, micro-credits; 0 where it was never opened."""
+        account = self.accounts.get(address)
+        return 0 if account is None else account.balance
+
     def end_batch(self) -> None:
         """Forget what was read for one batch and keep the caches within their bound."""
         for found in (
