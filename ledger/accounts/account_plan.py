@@ -169,7 +169,7 @@ def _transfer(
     debit: Account, credit: Account, micro: int, kind: str, description: str, batch: Batch
 ) -> dict[str, object]:
     """Add an entry of no workflow; return it as a reader of the table gets it."""
-    entry_id = batch.transfer(debit, credit, micro, kind=kind, description=description)
+    (entry_id,) = batch.transfer(debit, credit, micro, kind, description)
     return {
         "id": entry_id,
         "debit_account_id": debit.id,

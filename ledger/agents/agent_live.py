@@ -160,14 +160,9 @@ class LivenessStore(OperationalPool):
 
 async def agent_claims(reader: LedgerReader, dids: Collection[str]) -> list[RowDict]:
     """Return `did, owner_did, status, token_revision, updated_ms` of these agents."""
-    columns = (
-        agent.c.did,
-        agent.c.owner_did,
-        agent.c.status,
-        agent.c.token_revision,
-        agent.c.updated_ms,
-    )
-    return await reader.rows(sql.select(*columns).where(agent.c.did.in_(list(dids))))
+    names = ("did", "owner_did", "status", "token_revision", "updated_ms")
+    query = sql.select(*(agent.c[name] for name in names))
+    return await reader.rows(query.where(agent.c.did.in_(list(dids))))
 
 
 async def probes_due(

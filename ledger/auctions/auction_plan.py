@@ -28,7 +28,7 @@ from ledger.workflows.workflow_commands import AdvanceWorkflow, PublishWorkflow
 from ledger.writer.batch import Batch, Refusal, Result
 from ledger.writer.command_kind import plans
 from ledger.writer.read_set import ReadSet
-from ledger.writer.state_cache import OpenRound, stake_address, stake_locked_address
+from ledger.writer.state_cache import OpenRound
 
 
 def record_auctions(command: PublishWorkflow | AdvanceWorkflow, batch: Batch) -> None:
@@ -47,8 +47,7 @@ def add_bid_reads(command: PlaceBid, read_set: ReadSet) -> None:
     """Add what is looked at before a bid is taken."""
     read_set.workflow_ids.add(command.workflow_id)
     read_set.rounds.add((command.workflow_id, command.node))
-    did = command.agent_did
-    read_set.addresses |= {stake_address(did), stake_locked_address(did)}
+    read_set.add_stake(command.agent_did)
     read_set.agent_dids.add(command.agent_did)
     read_set.trusted.add(command.agent_did)
 

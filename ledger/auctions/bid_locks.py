@@ -43,19 +43,10 @@ def _move(event: AuditEventType, place: Place, round_: OpenRound, bid: Bid, batc
     is_lock = event is AuditEventType.STAKE_LOCKED
     debit, credit = (free, locked) if is_lock else (locked, free)
     micro = min(bid.stake_locked_micro, debit.balance)
-    entry_ids = []
-    if micro:
-        entry_ids.append(
-            batch.transfer(
-                debit,
-                credit,
-                micro,
-                kind="stake_lock" if is_lock else "stake_unlock",
-                description="stake at risk with a bid" if is_lock else "stake of a bid free again",
-                workflow_id=workflow_id,
-                node_id=node,
-            )
-        )
+    said = ("stake_unlock", "stake of a bid free again")
+    if is_lock:
+        said = ("stake_lock", "stake at risk with a bid")
+    entry_ids = batch.transfer(debit, credit, micro, *said, workflow_id=workflow_id, node_id=node)
     batch.record(
         event,
         ("stake", bid.agent_did),

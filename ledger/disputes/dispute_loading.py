@@ -15,7 +15,7 @@ from core.market.settlement import PaymentSplit
 from ledger.connections.connecting import fetch
 from ledger.disputes.dispute_commands import ResolveDispute
 from ledger.writer.read_set import ReadSet
-from ledger.writer.state_cache import stake_address, stake_locked_address, wallet_address
+from ledger.writer.state_cache import wallet_address
 
 _REFUNDS: Final = "e.kind IN ('refund', 'fee_refund', 'stake_refund')"
 _DISPUTE: Final = """
@@ -112,8 +112,18 @@ async def load_dispute(
     connection: psycopg.AsyncConnection[Any], command: ResolveDispute, read_set: ReadSet
 ) -> DisputeReads | None:
     """Return a dispute with its payments, None when it is not known; its accounts are needed."""
-    stored = await _dispute_reads(connection, command.dispute_id)
-    if stored is None or stored.payer_did is None:
+    found = await fetch(connection, _DISPUTE, {"dispute": command.dispute_id})
+    if not found:
+        return None
+    _, workflow_id, _, respondent_did, node_id, *_ = found[0]
+    disputed = {"workflow": workflow_id, "agent": respondent_did, "node": node_id}
+    lines = tuple(
+        PaidLine(line, agent_did, PaymentSplit(agent, fee), PaymentSplit(back, fee_back))
+        for line, agent_did, agent, fee, back, fee_back in await fetch(connection, _LINES, disputed)
+    )
+    locks = await fetch(connection, _LOCKS, disputed)
+    stored = DisputeReads(*[*found[0], lines, tuple(locks)])
+    if stored.payer_did is None:
         return stored
     read_set.addresses.add(wallet_address(stored.payer_did))
     agents = {line.agent_did for line in stored.disputed_lines()}
@@ -121,32 +131,6 @@ async def load_dispute(
         agents.add(stored.agent_did)
     read_set.agent_dids |= agents
     for did in agents:
-        read_set.addresses |= {wallet_address(did), stake_address(did), stake_locked_address(did)}
+        read_set.addresses.add(wallet_address(did))
+        read_set.add_stake(did)
     return stored
-
-
-async def _dispute_reads(
-    connection: psycopg.AsyncConnection[Any], dispute_id: str
-) -> DisputeReads | None:
-    found = await fetch(connection, _DISPUTE, {"dispute": dispute_id})
-    if not found:
-        return None
-    (row,) = found
-    lines = await fetch(connection, _LINES, {"workflow": row[1]}) if row[1] is not None else []
-    status, workflow_id, complainant_did, respondent_did, node_id, dispute_type, payer_did = row
-    disputed = {"workflow": workflow_id, "agent": respondent_did, "node": node_id}
-    locks = await fetch(connection, _LOCKS, disputed)
-    return DisputeReads(
-        status,
-        workflow_id,
-        complainant_did,
-        respondent_did,
-        node_id,
-        dispute_type,
-        payer_did,
-        tuple(
-            PaidLine(line, agent_did, PaymentSplit(agent, fee), PaymentSplit(back, fee_back))
-            for line, agent_did, agent, fee, back, fee_back in lines
-        ),
-        tuple((name, attempt, micro) for name, attempt, micro in locks),
-    )

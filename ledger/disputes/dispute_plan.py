@@ -27,7 +27,6 @@ from ledger.writer.command_kind import plans
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import (
     FEE_ADDRESS,
-    Account,
     stake_address,
     stake_locked_address,
     wallet_address,
@@ -197,38 +196,24 @@ class _Refunding:
         wallet, locked, free = wallet_address(did), stake_locked_address(did), stake_address(did)
         sources = RefundSources(*map(cache.balance, (wallet, FEE_ADDRESS, locked, free)))
         split = split_refund(micro, paid=line.paid, refunded=line.refunded, sources=sources)
-        for address, part, kind, description in (
+        payer_did = self._stored.payer_did
+        assert payer_did is not None, "money comes back to the payer of a workflow"
+        payer = self._batch.account(wallet_address(payer_did), "wallet", payer_did)
+        workflow_id = self._stored.workflow_id
+        for address, part, *said in (
             (wallet, split.wallet_micro, "refund", "refund of a disputed payment"),
             (FEE_ADDRESS, split.fee_micro, "fee_refund", "refund of a disputed payment's fee"),
             (locked, split.stake_locked_micro, "stake_refund", "refund out of locked stake"),
             (free, split.stake_free_micro, "stake_refund", "refund out of stake"),
         ):
-            if part:
-                account = cache.accounts[address]
-                assert account is not None, (line, split)
-                self._transfer(account, part, kind=kind, description=description, line=line.line)
+            source = cache.accounts.get(address)
+            self.entry_ids += self._batch.transfer(
+                source, payer, part, *said, workflow_id=workflow_id, node_id=line.line
+            )
         if split.stake_locked_micro or split.stake_free_micro:
             stake_accounts(did, self._batch)
         self.refunded_micro += split.refunded_micro
         self.short_micro += split.short_micro
-
-    def _transfer(
-        self, source: Account, micro: int, *, kind: str, description: str, line: str | None
-    ) -> None:
-        payer_did = self._stored.payer_did
-        assert payer_did is not None, "money comes back to the payer of a workflow"
-        payer = self._batch.account(wallet_address(payer_did), "wallet", payer_did)
-        self.entry_ids.append(
-            self._batch.transfer(
-                source,
-                payer,
-                micro,
-                kind=kind,
-                description=description,
-                workflow_id=self._stored.workflow_id,
-                node_id=line,
-            )
-        )
 
 
 def add_feedback_reads(command: GiveFeedback, read_set: ReadSet) -> None:

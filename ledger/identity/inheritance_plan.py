@@ -30,8 +30,6 @@ from ledger.writer.command_kind import Connection, plans
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import (
     KnownAgent,
-    stake_address,
-    stake_locked_address,
     wallet_address,
 )
 
@@ -75,12 +73,8 @@ async def load_inheritance(
     did = command.did
     read_set.agent_dids.add(did)
     read_set.share_dids.add(did)
-    read_set.addresses |= {
-        wallet_address(did),
-        wallet_address(command.heir_did),
-        stake_address(did),
-        stake_locked_address(did),
-    }
+    read_set.addresses |= {wallet_address(did), wallet_address(command.heir_did)}
+    read_set.add_stake(did)
     return await read_switch(connection, did), await others_keys_below(connection, did)
 
 
@@ -221,13 +215,6 @@ def _move_wallet(did: str, heir: str, batch: Batch) -> tuple[list[int], int]:
     while wallet is not None and wallet.balance > 0:
         to = batch.account(wallet_address(heir), "wallet", heir)
         # An entry has a largest amount, a wallet has none.
-        entry_ids.append(
-            batch.transfer(
-                wallet,
-                to,
-                min(wallet.balance, MICRO_MAX),
-                kind="inheritance",
-                description="wallet of an agent that was inherited",
-            )
-        )
+        micro, description = min(wallet.balance, MICRO_MAX), "wallet of an agent that was inherited"
+        entry_ids += batch.transfer(wallet, to, micro, "inheritance", description)
     return entry_ids, moved_micro

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Final
-
-from psycopg.rows import dict_row
+from typing import Final
 
 from core.errors import ErrorCode
 from core.records.audit import AuditEventType
@@ -23,6 +21,7 @@ from core.trust.identity.recovery import (
     GuardianSets,
     RecoveryType,
 )
+from ledger.connections.connecting import fetch
 from ledger.identity.agent_key_plan import (
     change_identity,
     check_new_key,
@@ -54,8 +53,10 @@ RecoveryCommand = RequestRecovery | CancelRecovery | CompleteRecovery
 
 
 _RECOVERIES: Final = """
-SELECT r.*, r.status = 'waiting'
-    AND callboard.ready_ms_since(r.waiting_ms) >= r.delay_ms AS is_due
+SELECT r.id::text, r.agreed, r.agent_did, r.recovery_type, r.new_key, r.requested_by_did,
+    r.created_ms, r.recovery_address, json_object(r.signers, r.signer_keys), r.status,
+    r.waiting_ms, r.delay_ms, r.ended_ms,
+    r.status = 'waiting' AND callboard.ready_ms_since(r.waiting_ms) >= r.delay_ms
 FROM callboard.recovery r WHERE r.id = %(id)s::uuid
     OR r.agent_did = %(did)s AND r.status IN ('pending', 'waiting')
 """
@@ -81,8 +82,8 @@ class KnownRecovery:
     waiting_ms: int | None = None
     delay_ms: int | None = None
     ended_ms: int | None = None
-    agreed: Guardians | None = None
     is_due: bool = False
+    agreed: Guardians | None = None
 
     @property
     def is_open(self) -> bool:
@@ -118,10 +119,11 @@ async def load_recovery(
         read_set.new_keys.add((command.did, command.new_key))
     if isinstance(command, RequestRecovery):
         signers |= {did for did, _ in command.signers}
-    cursor = await connection.cursor(row_factory=dict_row).execute(
-        _RECOVERIES, {"id": command.recovery_id, "did": command.did}
-    )
-    requests = {str(row["id"]): _recovery(row) for row in await cursor.fetchall()}
+    rows = await fetch(connection, _RECOVERIES, {"id": command.recovery_id, "did": command.did})
+    requests = {
+        one: KnownRecovery(*[did, RecoveryType(kind), *rest, agreed and read_guardians(agreed)])
+        for one, agreed, did, kind, *rest in rows
+    }
     signers.update(*(one.signers for one in requests.values()))
     read_set.agent_dids |= signers
     read_set.trusted |= signers
@@ -133,29 +135,8 @@ async def load_recovery(
 
 
 async def _read_sets(connection: Connection, did: str) -> GuardianSets | None:
-    cursor = await connection.cursor(row_factory=dict_row).execute(
-        f"{GUARDIAN_SETS} WHERE g.agent_did = %s", (did,)
-    )
-    row = await cursor.fetchone()
-    return None if row is None else guardian_sets(row)
-
-
-def _recovery(row: dict[str, Any]) -> KnownRecovery:
-    return KnownRecovery(
-        row["agent_did"],
-        RecoveryType(row["recovery_type"]),
-        row["new_key"],
-        row["requested_by_did"],
-        row["created_ms"],
-        row["recovery_address"],
-        dict(zip(row["signers"], row["signer_keys"], strict=True)),
-        row["status"],
-        row["waiting_ms"],
-        row["delay_ms"],
-        row["ended_ms"],
-        None if row["agreed"] is None else read_guardians(row["agreed"]),
-        row["is_due"],
-    )
+    own = f"SELECT row_to_json(s) FROM ({GUARDIAN_SETS} WHERE g.agent_did = %s) AS s"
+    return next((guardian_sets(row) for (row,) in await fetch(connection, own, (did,))), None)
 
 
 @plans(SetGuardians, load=load_guardians, outlives_credential=True)

@@ -91,9 +91,7 @@ def plan_settle_peer(command: SettlePeer, batch: Batch) -> Result:
         raise Refusal(ErrorCode.CONFLICT, f"cannot move {got}: {did} holds {held} credits")
     owners = batch.account(wallet_address(owner_did), "wallet", owner_did)
     description = "moved out of a clearing account"
-    entry_id = batch.transfer(
-        wallet, owners, amount_micro, kind="collection", description=description
-    )
+    entry_ids = batch.transfer(wallet, owners, amount_micro, "collection", description)
     batch.record(
         AuditEventType.LEDGER_COLLECTED,
         ("account", did),
@@ -101,11 +99,11 @@ def plan_settle_peer(command: SettlePeer, batch: Batch) -> Result:
             "agentDid": did,
             "ownerDid": owner_did,
             "amountCredits": credits_text(amount_micro),
-            "entryIds": [entry_id],
+            "entryIds": entry_ids,
         },
     )
     return {
-        "id": entry_id,
+        "id": entry_ids[0],
         "amountMicro": amount_micro,
         "balanceMicro": wallet.balance,
         "ownerBalanceMicro": owners.balance,

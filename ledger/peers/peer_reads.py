@@ -130,21 +130,12 @@ def known_peer(row: RowDict) -> KnownPeer:
     """Return the peer of a row, with the offers that it may make here."""
     allowed = row["capabilities"]
     stored: dict[str, Any] = row["offers"] or {}
-    return KnownPeer(
-        id=row["id"],
-        did=row["did"],
-        endpoint=row["endpoint"],
-        region=row["region"],
-        public_key=row["public_key"],
-        clearing_did=row["clearing_did"],
-        is_proven=row["proven_key"] == row["public_key"],
-        heard_ms=row["heard_ms"],
-        agent_count=row["agent_count"] or 0,
-        workflow_count=row["workflow_count"] or 0,
-        load=row["load"] or 0.0,
-        offers={
-            capability_id: PeerOffer(*offer)
-            for capability_id, offer in stored.items()
-            if allowed is None or capability_id in allowed
-        },
-    )
+    names = KnownPeer.__struct_fields__
+    given: dict[str, Any] = {name: row[name] for name in names if row.get(name) is not None}
+    given["is_proven"] = row["proven_key"] == row["public_key"]
+    given["offers"] = {
+        capability_id: PeerOffer(*offer)
+        for capability_id, offer in stored.items()
+        if allowed is None or capability_id in allowed
+    }
+    return KnownPeer(**given)

@@ -30,12 +30,8 @@ def add_stake_reads(command: StakeCommand, read_set: ReadSet) -> None:
     """Add what has to be in the state cache before a stake moves."""
     read_set.agent_dids.add(command.agent_did)
     read_set.share_dids.add(command.agent_did)
-    read_set.addresses |= {
-        wallet_address(command.actor_did),
-        wallet_address(command.agent_did),
-        stake_address(command.agent_did),
-        stake_locked_address(command.agent_did),
-    }
+    read_set.addresses |= {wallet_address(command.actor_did), wallet_address(command.agent_did)}
+    read_set.add_stake(command.agent_did)
 
 
 @plans(DepositStake, reads=add_stake_reads)
@@ -171,19 +167,17 @@ def _moved(
     change_micro = command.amount_micro if is_deposit else -command.amount_micro
     shares[wallet_did] = shares.get(wallet_did, 0) + change_micro
     store_shares(command.agent_did, shares, batch)
-    entry_id = batch.transfer(
-        *from_to,
-        command.amount_micro,
-        kind="stake_deposit" if is_deposit else "stake_withdrawal",
-        description="stake of an agent" if is_deposit else "stake taken back",
-    )
+    said = ("stake_withdrawal", "stake taken back")
+    if is_deposit:
+        said = ("stake_deposit", "stake of an agent")
+    entry_ids = batch.transfer(*from_to, command.amount_micro, *said)
     batch.record(
         AuditEventType.STAKE_DEPOSITED if is_deposit else AuditEventType.STAKE_WITHDRAWN,
         ("stake", command.agent_did),
         {
             "amountCredits": credits_text(command.amount_micro),
             "walletDid": wallet_did,
-            "entryIds": [entry_id],
+            "entryIds": entry_ids,
         },
     )
     free_micro, locked_micro = stake_parts(command.agent_did, batch)

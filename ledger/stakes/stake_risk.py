@@ -29,7 +29,6 @@ from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import (
     Account,
     stake_address,
-    stake_locked_address,
     wallet_address,
 )
 
@@ -76,9 +75,8 @@ def add_risk_reads(
             if record.stake_micro:
                 read_set.staked.add((workflow_id, record.node))
         case StakeLocked() | StakeFreed():
-            did = record.agent_did
-            read_set.agent_dids.add(did)
-            read_set.addresses |= {stake_address(did), stake_locked_address(did)}
+            read_set.agent_dids.add(record.agent_did)
+            read_set.add_stake(record.agent_did)
             if type(record) is StakeFreed:
                 read_set.staked.add((workflow_id, record.node))
                 read_set.ending.add(workflow_id)  # whose payer a slash would go to
@@ -183,9 +181,8 @@ async def load_slash(
 ) -> SlashReads | None:
     """Return the node that an agent is slashed for, None when it was never dispatched."""
     place = {"workflow": command.workflow_id, "node": command.node}
-    did = command.agent_did
-    read_set.agent_dids.add(did)
-    read_set.addresses |= {stake_address(did), stake_locked_address(did)}
+    read_set.agent_dids.add(command.agent_did)
+    read_set.add_stake(command.agent_did)
     for row in await fetch(connection, _NODE, place):
         stored = SlashReads(*row)
         read_set.addresses.add(wallet_address(stored.payer_did))
@@ -331,22 +328,9 @@ def _change(
     batch: Batch,
 ) -> None:
     """Add the entry of what happens to a lock, none for nothing, and its audit record."""
-    debit, credit = accounts
-    entry_ids: list[int] = []
-    if micro:
-        assert debit is not None, lock
-        kind, description = _ENTRIES[event]
-        entry_ids.append(
-            batch.transfer(
-                debit,
-                credit,
-                micro,
-                kind=kind,
-                description=description,
-                workflow_id=lock.workflow_id,
-                node_id=lock.node,
-            )
-        )
+    entry_ids = batch.transfer(
+        *accounts, micro, *_ENTRIES[event], workflow_id=lock.workflow_id, node_id=lock.node
+    )
     payload = {**members, "entryIds": entry_ids}
     if event is AuditEventType.STAKE_SLASHED or not lock.is_sealed:
         payload["amountCredits"] = credits_text(micro)

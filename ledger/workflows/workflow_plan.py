@@ -250,21 +250,16 @@ def _hold(command: PublishWorkflow, wallet: Account | None, batch: Batch) -> Non
     batch.store(ESCROWS, command.workflow_id, command, account_id=account.id, amount=hold)
     if hold == 0:
         return
-    assert wallet is not None
-    entry_id = batch.transfer(
-        wallet,
-        account,
-        hold,
-        kind="escrow_hold",
-        description="budget held for a workflow",
-        workflow_id=command.workflow_id,
+    of_workflow = {"workflow_id": command.workflow_id}
+    held = batch.transfer(
+        wallet, account, hold, "escrow_hold", "budget held for a workflow", **of_workflow
     )
     batch.record(
         AuditEventType.ESCROW_HELD,
         ("workflow", command.workflow_id),
         {
             "amountCredits": credits_text(hold),
-            "entryIds": [entry_id],
+            "entryIds": held,
             "feeBps": command.fee_bps,
         },
     )
@@ -276,24 +271,14 @@ def _pay(command: AdvanceWorkflow, payment: NodePaid, batch: Batch) -> None:
     assert escrow is not None
     split = split_payment(payment.gross_micro, escrow.fee_bps)
     entry_ids: list[int] = []
+    place = {"workflow_id": command.workflow_id, "node_id": payment.line}
     batch.cache.settled.add((command.workflow_id, payment.line))
     wallet = batch.account(wallet_address(payment.agent_did), "wallet", payment.agent_did)
-    for account, micro, kind, description in (
+    for account, micro, *said in (
         (wallet, split.agent_micro, "node_payment", "payment for a node"),
         (_fee_account(batch), split.fee_micro, "protocol_fee", "protocol fee on a node payment"),
     ):
-        if micro > 0:
-            entry_ids.append(
-                batch.transfer(
-                    escrow.account,
-                    account,
-                    micro,
-                    kind=kind,
-                    description=description,
-                    workflow_id=command.workflow_id,
-                    node_id=payment.line,
-                )
-            )
+        entry_ids += batch.transfer(escrow.account, account, micro, *said, **place)
     batch.record(
         AuditEventType.PAYMENT_SETTLED,
         ("workflow", command.workflow_id),
@@ -336,20 +321,9 @@ def _finish(
     )
     if escrow is None:
         return 0
-    entry_ids: list[int] = []
-    if rest > 0:
-        payer = batch.cache.accounts[wallet_address(escrow.payer_did)]
-        assert payer is not None
-        entry_ids.append(
-            batch.transfer(
-                escrow.account,
-                payer,
-                rest,
-                kind="escrow_release",
-                description="unused budget returned",
-                workflow_id=workflow_id,
-            )
-        )
+    payer = batch.cache.accounts.get(wallet_address(escrow.payer_did))
+    said = ("escrow_release", "unused budget returned")
+    entry_ids = batch.transfer(escrow.account, payer, rest, *said, workflow_id=workflow_id)
     escrow.is_released = True
     give_back(escrow, rest, batch)
     batch.add(RELEASES, {"workflow_id": workflow_id})

@@ -166,19 +166,23 @@ class Batch:
 
     def transfer(
         self,
-        debit: Account,
-        credit: Account,
+        debit: Account | None,
+        credit: Account | None,
         micro: int,
-        *,
         kind: str,
         description: str,
+        *,
         workflow_id: str | None = None,
         node_id: str | None = None,
-    ) -> int:
-        """Add an entry of `micro` > 0 micro-credits from `debit` to `credit`; return its id.
+    ) -> list[int]:
+        """Add an entry of micro-credits from `debit` to `credit`, none of 0; return its id, if any.
 
         It belongs to the audit entry of the command that is being planned.
         """
+        if micro == 0:
+            return []
+        assert debit is not None, (kind, micro)
+        assert credit is not None, (kind, micro)
         debit.balance -= micro
         credit.balance += micro
         # The plan checks before; the CHECK in the database is the second half of this pair.
@@ -202,7 +206,7 @@ class Batch:
                 "node_id": node_id,
             },
         )
-        return head.entry_seq
+        return [head.entry_seq]
 
     @property
     def audit_id(self) -> int | None:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ledger.writer.state_cache import stake_address, stake_locked_address
+
 
 @dataclass(slots=True)
 class ReadSet:
@@ -51,3 +53,7 @@ class ReadSet:
     rounds: set[tuple[str, str]] = field(default_factory=set)
     kept_bids: set[tuple[str, str]] = field(default_factory=set)
     trigger_ids: set[str] = field(default_factory=set)
+
+    def add_stake(self, agent_did: str) -> None:
+        """Add the two accounts of an agent's stake."""
+        self.addresses |= {stake_address(agent_did), stake_locked_address(agent_did)}
