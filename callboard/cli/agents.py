@@ -1,5 +1,8 @@
-"""`agent`: registry, keys and revocations of agents. Reference: features.md (Registration, Key
-rotation, Revocation)."""
+"""`agent`, `capability`, `name`, `heir`, `recovery` and `key`: agents, who they are, and API keys.
+
+Reference: features.md (Registration, Capability versions, Key rotation, Revocation, Names,
+Inheritance, Recovery).
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,19 @@ from typing import Annotated, Any
 import typer
 
 from callboard.cli.calling import calling_verb, json_object
-from callboard.cli.session import EXIT_REFUSED, EXIT_USAGE, Session, object_in, stop, verb
+from callboard.cli.session import (
+    EXIT_REFUSED,
+    EXIT_USAGE,
+    Session,
+    noun,
+    object_in,
+    stop,
+    top,
+    verb,
+)
 from core.wording import kind_of
 
-app = typer.Typer(help="Register and find agents.", no_args_is_help=True)
+agents = noun("agent", "Register and find agents.")
 
 CARD_PATH = "/.well-known/acard.json"
 
@@ -36,30 +48,30 @@ def _capability_ids(card: dict[str, Any]) -> list[str]:
 
 
 calling_verb(
-    app, "list", "agents", "List registered agents with their status and last heartbeat.",
+    agents, "list", "agents", "List registered agents with their status and last heartbeat.",
     options="name author model limit=50 offset=0 cursor",
     columns="did status lastHeartbeat endpoint capabilities", row=_agent_row,
 )  # fmt: skip
 calling_verb(
-    app, "versions", "card_versions", "List all versions of an agent's card, newest first.", "did",
-    options="limit=100 cursor",
-    columns="number cardVersion registeredAt registeredByDid cardHash",
+    agents, "versions", "card_versions", "List all versions of an agent's card, newest first.",
+    "did", columns="number cardVersion registeredAt registeredByDid cardHash",
 )  # fmt: skip
 calling_verb(
-    app, "deregister", "deregister_agent",
+    agents, "deregister", "deregister_agent",
     "Deregister an agent; registering it again restores it.", "did",
 )  # fmt: skip
 calling_verb(
-    app, "keys", "key_history", "List the current and former keys of an agent.", "did",
-    options="limit=100 cursor", columns="keyId publicKey validFrom validUntil",
+    agents, "keys", "key_history", "List the current and former keys of an agent.", "did",
+    columns="keyId publicKey validFrom validUntil",
 )  # fmt: skip
 calling_verb(
-    app, "collect", "collect", "Move free credits from an agent's wallet to yours.", "did",
+    agents, "collect", "collect", "Move free credits from an agent's wallet to yours.", "did",
     options="amount_credits",
 )  # fmt: skip
-calling_verb(app, "unrevoke", "unrevoke_agent", "Lift the revocation of an agent.", "did")
+calling_verb(agents, "unrevoke", "unrevoke_agent", "Lift the revocation of an agent.", "did")
 
 
+@verb(top, "discover", "Use")
 def discover(
     session: Session,
     words: Annotated[
@@ -110,12 +122,7 @@ def discover(
     )
 
 
-def add_to(top: typer.Typer) -> None:
-    """Add the verb of this file that stands by itself."""
-    verb(top, "discover", "Use")(discover)
-
-
-@verb(app, "register")
+@verb(agents, "register")
 def register(
     session: Session,
     source: Annotated[
@@ -165,7 +172,7 @@ def read_card(source: str) -> dict[str, Any]:
     return card
 
 
-@verb(app, "show")
+@verb(agents, "show")
 def show(
     session: Session,
     did: _Did,
@@ -183,7 +190,7 @@ def show(
     session.show_record({**shown, "capabilities": _capability_ids(agent)})
 
 
-@verb(app, "rotate-key")
+@verb(agents, "rotate-key")
 def rotate_key(
     session: Session,
     did: _Did,
@@ -200,7 +207,7 @@ def rotate_key(
     session.show_record(reply)
 
 
-@verb(app, "revoke")
+@verb(agents, "revoke")
 def revoke(
     session: Session,
     did: _Did,
@@ -217,7 +224,7 @@ def revoke(
     session.show_record(reply)
 
 
-@verb(app, "revoked")
+@verb(agents, "revoked")
 def revoked(
     session: Session,
     did: Annotated[
@@ -231,3 +238,137 @@ def revoked(
         return
     reply = session.client.revocations(limit=100)
     session.show_table(reply, reply["revocations"], ("did", "revokedAt", "expiresAt", "reason"))
+
+
+capabilities = noun("capability", "Publish and compare capability versions.")
+
+_Capability = Annotated[str, typer.Argument(help="The capability's ID.", metavar="CAPABILITY")]
+_Version = Annotated[str, typer.Argument(help="Version, such as 1.4.0.", metavar="VERSION")]
+
+
+@verb(capabilities, "publish")
+def publish(
+    session: Session,
+    capability: _Capability,
+    version: _Version,
+    input_schema: Annotated[Path, typer.Option(help="File with the JSON Schema of the inputs.")],
+    output_schema: Annotated[Path, typer.Option(help="File with the JSON Schema of the result.")],
+    changelog: Annotated[str, typer.Option(help="Description of the changes.")] = "",
+    deprecates: Annotated[str | None, typer.Option(help="Version that this one replaces.")] = None,
+    owner: Annotated[str | None, typer.Option(help="Owner DID; administrators only.")] = None,
+) -> None:
+    """Publish a version of a capability that one of your agents offers."""
+    reply = session.client.publish_version(
+        capability,
+        version,
+        input_schema=object_in(input_schema, "a JSON Schema"),
+        output_schema=object_in(output_schema, "a JSON Schema"),
+        changelog=changelog,
+        deprecates_version=deprecates,
+        owner_did=owner,
+    )
+    session.show_record(reply)
+
+
+calling_verb(
+    capabilities, "list", "versions_of", "List the versions of a capability, newest first.",
+    "capability", columns="version status publishedAt sunsetAt changelog",
+)  # fmt: skip
+calling_verb(
+    capabilities, "show", "version", "Show a version, its schemas and its breaking changes.",
+    "capability version",
+)  # fmt: skip
+calling_verb(
+    capabilities, "deprecate", "deprecate_version",
+    "Deprecate a version permanently; it is removed after 12 months.", "capability version",
+    options="successor",
+)  # fmt: skip
+calling_verb(
+    capabilities, "negotiate", "negotiate_version",
+    "Show the version to use and the upgrade path to the latest one.", "capability supported",
+    options="preferred",
+)  # fmt: skip
+
+names = noun("name", "Names of agents.")
+heirs = noun("heir", "Heirs of agents that stop sending heartbeats.")
+recoveries = noun("recovery", "Recovery of lost agent keys.")
+keys = noun("key", "Create, rotate and revoke API keys.", "Operate")
+
+
+calling_verb(
+    names, "register", "register_name", "Register a name for one of your agents.", "name did",
+    options="months",
+)  # fmt: skip
+calling_verb(names, "show", "name", "Show the agent with this name.", "name")
+calling_verb(
+    names, "list", "names_of", "List the names of an agent.", "did",
+    columns="name ownerDid registeredAt expiresAt",
+)  # fmt: skip
+calling_verb(names, "renew", "renew_name", "Extend the expiry of a name.", "name", options="months")
+calling_verb(
+    names, "transfer", "transfer_name",
+    "Move a name to another agent, offer it to another owner, or accept an offer.", "name did",
+)  # fmt: skip
+calling_verb(names, "release", "release_name", "Release a name before it expires.", "name")
+
+
+calling_verb(
+    heirs, "set", "set_inheritance", "Name who inherits an agent that stops sending heartbeats.",
+    "did heir", options="days! requires_inactivity",
+)  # fmt: skip
+calling_verb(heirs, "show", "inheritance", "Show an agent's heir and the date.", "did")
+calling_verb(heirs, "cancel", "cancel_inheritance", "Remove an agent's heir.", "did")
+
+
+calling_verb(
+    recoveries, "guardians", "set_guardians", "Name who can replace a lost key of an agent.", "did",
+    options="guardians threshold custodian_did delay_hours",
+)  # fmt: skip
+
+
+@verb(recoveries, "request")
+def request_recovery(
+    session: Session,
+    did: _Did,
+    kind: Annotated[
+        str,
+        typer.Argument(
+            help="Kind: social_recovery, custodian_recovery or time_lock_recovery.", metavar="KIND"
+        ),
+    ],
+    new_key: Annotated[str, typer.Argument(help="New public key, base64.", metavar="KEY")],
+    signature: Annotated[
+        list[str] | None, typer.Option(help="DID=SIGNATURE of the recovery message; repeatable.")
+    ] = None,
+) -> None:
+    """Request a new key for an agent, or add signatures to a request."""
+    given = dict(text.split("=", 1) for text in signature or [] if "=" in text)
+    session.show_record(session.client.request_recovery(did, kind, new_key, signatures=given))
+
+
+calling_verb(recoveries, "show", "recovery", "Show a recovery request.", "recovery")
+calling_verb(
+    recoveries, "cancel", "cancel_recovery", "Cancel a recovery request.", "recovery",
+    options="signature",
+)  # fmt: skip
+
+
+def _key_row(key: dict[str, Any]) -> dict[str, Any]:
+    scopes = key.get("scopes") or []
+    more = [f"{len(scopes) - 3} more"] if len(scopes) > 3 else []
+    return {**key, "scopes": [*scopes[:3], *more]}
+
+
+calling_verb(
+    keys, "create", "create_key", "Create a key; the secret is shown only once.", "owner",
+    options="name scopes expires_at rate_class",
+)  # fmt: skip
+calling_verb(
+    keys, "list", "keys", "List keys without their secrets.",
+    columns="id ownerDid name scopes createdAt expiresAt", row=_key_row,
+)  # fmt: skip
+calling_verb(
+    keys, "rotate", "rotate_key", "Replace the secret of a key; the new one is shown only once.",
+    "key", options="overlap_s",
+)  # fmt: skip
+calling_verb(keys, "revoke", "revoke_key", "Revoke a key.", "key")

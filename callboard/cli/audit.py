@@ -13,28 +13,38 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from callboard.cli.calling import calling_verb
-from callboard.cli.session import EXIT_REFUSED, EXIT_USAGE, Session, cell, printable, stop, verb
+from callboard.cli.session import (
+    EXIT_REFUSED,
+    EXIT_USAGE,
+    Session,
+    cell,
+    noun,
+    printable,
+    stop,
+    top,
+    verb,
+)
 
 if TYPE_CHECKING:
     from callboard.verify import Log, Proof
 
 T = TypeVar("T")
-app = typer.Typer(help="Read, export and verify the audit log.", no_args_is_help=True)
+audit_log = noun("audit", "Read, export and verify the audit log.", "Operate")
 
 _FOLLOWED = ("id", "createdAt", "eventType", "actorDid", "targetType", "targetId")
 
 calling_verb(
-    app, "list", "audit", "List audit entries, newest first.",
+    audit_log, "list", "audit", "List audit entries, newest first.",
     options="limit=100 cursor event_type target_id",
     columns="id createdAt eventType actorDid targetType targetId",
 )  # fmt: skip
 calling_verb(
-    app, "check", "check_audit", "Let the service check its stored entries.",
+    audit_log, "check", "check_audit", "Let the service check its stored entries.",
     options="from_id limit",
 )  # fmt: skip
 
 
-@verb(app, "follow")
+@verb(audit_log, "follow")
 def follow(
     session: Session,
     event_type: Annotated[
@@ -64,7 +74,7 @@ _Notes = Annotated[
 ]
 
 
-@verb(app, "export")
+@verb(audit_log, "export")
 def export(session: Session, file: _File) -> None:
     """Export the audit log, up to its newest checkpoint; continues the file if it exists."""
     from callboard.proving import export_log
@@ -79,7 +89,7 @@ def export(session: Session, file: _File) -> None:
     )
 
 
-@verb(app, "verify")
+@verb(audit_log, "verify")
 def verify(session: Session, key: _FirstKey = "") -> None:
     """Verify the audit log of the service: every hash, link, root and signature."""
     from callboard.proving import audit_lines
@@ -90,6 +100,7 @@ def verify(session: Session, key: _FirstKey = "") -> None:
     _show_log(session, log, key, named_by="log")
 
 
+@verb(top, "verify", "Use")
 def verify_file(
     session: Session, file: _File, key: _FirstKey = "", checkpoint: _Notes = None
 ) -> None:
@@ -161,8 +172,3 @@ def proof_lines(proof: Proof, key: str) -> list[str]:
 
 def _pinned(key: str, named_by: str) -> str:
     return "" if key else f"; the {named_by} itself names the first key: check it with --key"
-
-
-def add_to(app: typer.Typer) -> None:
-    """Add the verb that needs no service."""
-    verb(app, "verify", "Use")(verify_file)

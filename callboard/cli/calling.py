@@ -187,12 +187,15 @@ def calling_verb(
         text: what the verb does, a sentence.
         takes: its arguments in the order of the client's, words of `_PLACES`.
         options: the client's names of its options; `limit=50` has a default, `days!` must be given.
+            Lists take a limit and a cursor, too.
         columns: of the table of a list, members of its rows.
         row: makes what the table shows of a row.
         panel: of the help.
         fixed: arguments of the client's method that the verb always gives.
     """
     places = takes.split()
+    if columns and "limit" not in options:
+        options += " limit=50 cursor"
 
     def call(session: Session, **given: Any) -> None:
         placed = [given.pop(place) for place in places]

@@ -198,6 +198,21 @@ def stop(code: int, message: str) -> NoReturn:
     raise typer.Exit(code)
 
 
+top = typer.Typer(
+    name="callboard",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+def noun(name: str, text: str, panel: str = "Use") -> typer.Typer:
+    """Add a noun to the command line, in a panel of its help; return the app of its verbs."""
+    app = typer.Typer(help=text, no_args_is_help=True)
+    top.add_typer(app, name=name, rich_help_panel=panel)
+    return app
+
+
 def verb(
     app: typer.Typer, name: str, panel: str | None = None
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:

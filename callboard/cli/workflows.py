@@ -17,6 +17,7 @@ from callboard.cli.session import (
     Session,
     cell,
     error_text,
+    noun,
     object_in,
     printable,
     stop,
@@ -24,26 +25,26 @@ from callboard.cli.session import (
     verb,
 )
 
-app = typer.Typer(help="Publish and follow workflows.", no_args_is_help=True)
+workflows = noun("workflow", "Publish and follow workflows.")
 
-calling_verb(app, "budget", "budget", "Show a workflow's budget.", "workflow")
+calling_verb(workflows, "budget", "budget", "Show a workflow's budget.", "workflow")
 calling_verb(
-    app, "cancel", "cancel", "Cancel a workflow; the rest of its escrow returns to the payer.",
-    "workflow", options="reason details",
+    workflows, "cancel", "cancel",
+    "Cancel a workflow; the rest of its escrow returns to the payer.", "workflow",
+    options="reason details",
 )  # fmt: skip
 calling_verb(
-    app, "resume", "resume",
+    workflows, "resume", "resume",
     "Resume a quarantined workflow: the step that failed is run again.", "workflow",
 )  # fmt: skip
 calling_verb(
-    app, "list", "workflows", "List the caller's workflows, newest first.",
-    options="status quarantined start_time end_time limit=50 cursor",
+    workflows, "list", "workflows", "List the caller's workflows, newest first.",
+    options="status quarantined start_time end_time",
     columns="id status intent createdAt spentCredits quarantine",
 )  # fmt: skip
 calling_verb(
-    app, "signed-results", "signed_results", "List the results that agents have signed.",
-    "workflow", options="all limit=50 cursor",
-    columns="nodeId agentDid attempt resultHash timestamp signature",
+    workflows, "signed-results", "signed_results", "List the results that agents have signed.",
+    "workflow", options="all", columns="nodeId agentDid attempt resultHash timestamp signature",
 )  # fmt: skip
 
 _Id = Annotated[str, typer.Argument(help="The workflow's ID.", metavar="WORKFLOW")]
@@ -53,7 +54,7 @@ Watch = Annotated[bool, typer.Option("--watch", help="Show the nodes until the w
 RESULT_CHARS_MAX = 2_000
 
 
-@verb(app, "publish")
+@verb(workflows, "publish")
 def publish(
     session: Session,
     manifest: Annotated[
@@ -115,7 +116,7 @@ def _print_dry_run(reply: Mapping[str, Any]) -> None:
         table(("node", "agents", "problem"), rows)
 
 
-@verb(app, "suggest")
+@verb(workflows, "suggest")
 def suggest(
     session: Session,
     description: Annotated[
@@ -190,14 +191,14 @@ def print_draft(suggestion: Mapping[str, Any]) -> None:
         print(f"note: {note}")
 
 
-@verb(app, "show")
+@verb(workflows, "show")
 def show(session: Session, workflow_id: _Id) -> None:
     """Show a workflow and its nodes."""
     record = session.client.workflow(workflow_id)
     session.show(record, lambda: _print_record(record))
 
 
-@verb(app, "trace")
+@verb(workflows, "trace")
 def trace(
     session: Session,
     trace_id: Annotated[
@@ -262,7 +263,7 @@ def _print_results(nodes: Mapping[str, Mapping[str, Any]]) -> None:
         print(f"result of {name}: {text}")
 
 
-@verb(app, "prove")
+@verb(workflows, "prove")
 def prove(
     session: Session,
     workflow_id: _Id,
@@ -286,7 +287,7 @@ def prove(
     print(f"wrote {file}; verify it with: callboard verify {file}")
 
 
-@verb(app, "watch")
+@verb(workflows, "watch")
 def watch(session: Session, workflow_id: _Id) -> None:
     """Follow a workflow's nodes until it ends."""
     watch_workflow(session, workflow_id)

@@ -144,10 +144,10 @@ MARKET: Verbs = [
 NAMES, HEIR, DID = "/v1/identity/names", "/v1/identity/inheritance", "did:net:a"
 RECOVER, GUARDIANS = "/v1/identity/recover", f"/v1/identity/guardians/{DID}"
 IDENTITY: Verbs = [
-    (("agent", "keys", DID), "GET", f"/v1/trust/key-history/{DID}?limit=100", None),
+    (("agent", "keys", DID), "GET", f"/v1/trust/key-history/{DID}?limit=50", None),
     (("name", "register", "n-1", DID), "POST", NAMES, {"name": "n-1", "agentDid": DID}),
     (("name", "show", "n-1"), "GET", f"{NAMES}/n-1", None),
-    (("name", "list", DID), "GET", f"/v1/agents/{DID}/names?limit=100", None),
+    (("name", "list", DID), "GET", f"/v1/agents/{DID}/names?limit=50", None),
     (("name", "renew", "n-1", "--months", "3"), "POST", f"{NAMES}/n-1/renew",
      {"durationMonths": 3}),
     (("name", "transfer", "n-1", DID), "POST", f"{NAMES}/n-1/transfer", {"agentDid": DID}),
@@ -212,11 +212,11 @@ PEERS: Verbs = [
 ]  # fmt: skip
 OTHERS: Verbs = [
     (("agent", "deregister", DID), "DELETE", f"/v1/agents/{DID}", None),
-    (("agent", "versions", DID), "GET", f"/v1/agents/{DID}/versions?limit=100", None),
+    (("agent", "versions", DID), "GET", f"/v1/agents/{DID}/versions?limit=50", None),
     (("agent", "show", DID, "--include-inactive"), "GET",
      f"/v1/agents/{DID}?includeInactive=true", None),
     (("agent", "list", "--author", "A"), "GET", "/v1/agents?author=A&limit=50&offset=0", None),
-    (("capability", "list", CAPABILITY), "GET", f"{VERSIONS}?limit=100", None),
+    (("capability", "list", CAPABILITY), "GET", f"{VERSIONS}?limit=50", None),
     (("capability", "show", CAPABILITY, "1.0.0"), "GET", f"{VERSIONS}/1.0.0", None),
     (("capability", "deprecate", CAPABILITY, "1.0.0", "--successor", "1.1.0"), "POST",
      f"{VERSIONS}/1.0.0/deprecate", {"successor": "1.1.0"}),
