@@ -8,7 +8,6 @@ the blocking and once for the asynchronous client. Reference: http.md (Endpoints
 from __future__ import annotations
 
 import random
-import time
 import uuid
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field, replace
@@ -22,9 +21,7 @@ from callboard.errors import (
     Unavailable,
     error_class,
 )
-from callboard.locating import DidKey
 from core.records.api.shape import Json
-from core.trust.identity.card_signature import signed_registration
 
 P = ParamSpec("P")
 
@@ -258,56 +255,3 @@ def publish(
         headers["Prefer"] = f"wait={held_s:g}"
     path = "/v1/workflows/publish"
     return single(Call("POST", path, body=dict(manifest), headers=headers, wait_s=held_s))
-
-
-@dataclass(frozen=True, slots=True)
-class CardSigner:
-    """Signs agent cards for one deployment and one owner.
-
-    Args:
-        key: of the agent.
-        audience: the deployment's address, as its clients use it.
-        owner_did: the agent's owner, by the deployment's word or as claimed here.
-    """
-
-    key: DidKey
-    audience: str
-    owner_did: str
-
-    def registration(
-        self, card: Mapping[str, Any], signing_secret: str | None, now_ms: int
-    ) -> Json:
-        """Return the body of a registration. The time is its counter: a later card counts more."""
-        return signed_registration(
-            card,
-            private_key=self.key.seed,
-            audience=self.audience,
-            owner_did=self.owner_did,
-            issued_ms=now_ms,
-            counter=now_ms,
-            signing_secret=signing_secret,
-        )
-
-
-def register_agent(
-    card: Mapping[str, Any],
-    *,
-    signing_secret: str | None = None,
-    signer: CardSigner | None = None,
-) -> Steps:
-    """Register an agent card, or replace it. Reference: features.md (Registration).
-
-    Args:
-        card: the agent card in its JSON form.
-        signing_secret: the secret the coordinator signs dispatches to this agent with.
-        signer: signs the card; None for a card without a signature.
-
-    Raises:
-        ValueError: the card has no canonical form to be signed.
-    """
-    body: Json = {"acard": dict(card)}
-    if signer is not None:
-        body = signer.registration(card, signing_secret, time.time_ns() // 1_000_000)
-    elif signing_secret is not None:
-        body["signingSecret"] = signing_secret
-    return single(Call("POST", "/v1/agents/register", body=body, headers=keyed(None)))

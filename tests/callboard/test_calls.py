@@ -114,7 +114,6 @@ def test_a_service_that_does_not_get_ready_is_unreachable() -> None:
     [
         Client.cancel("w"),
         Client.create_key("did:net:p"),
-        calls.register_agent({}),
         Client.node_result("w", "a", "r", error="no"),
     ],
 )

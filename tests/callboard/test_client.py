@@ -394,6 +394,7 @@ def test_a_client_signs_no_card_of_another_did(service: ScriptedService, did: st
     with Client(service.url, private_key=SEED) as client:
         client.register_agent({"did": did})
     assert service.asked[0].body == {"acard": {"did": did}}
+    assert service.asked[0].headers["idempotency-key"]
 
 
 async def test_a_key_that_is_given_signs_for_the_owner_that_is_named(
