@@ -70,9 +70,6 @@ class Connection(Generic[H]):
             proxy=proxy, verify=tls_context_for(self.url), trust_env=False
         )
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.url!r})"
-
     def _attempts(self, steps: Steps) -> Attempts:
         return persistently(steps, attempts_max=self._attempts_max)
 
@@ -235,9 +232,6 @@ class SignsRequests(httpx.Auth):
 
     def __init__(self, key: DidKey) -> None:
         self._key = key
-
-    def __repr__(self) -> str:
-        return f"SignsRequests({self._key!r})"
 
     def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
         """Sign a request as it is sent."""

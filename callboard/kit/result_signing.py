@@ -28,9 +28,6 @@ class ResultSigner:
     def __init__(self, private_key: str) -> None:
         self._key = SigningKey(read_seed(private_key))
 
-    def __repr__(self) -> str:
-        return f"ResultSigner({self.public_key})"
-
     @property
     def public_key(self) -> str:
         """Base64 of the public key, for the agent's card."""

@@ -83,9 +83,6 @@ class IssuerKeys:
         self._tried_ms: int | None = None
         self._fetching: asyncio.Task[None] | None = None
 
-    def __repr__(self) -> str:
-        return f"<IssuerKeys {len(self._keys)}>"
-
     async def find(self, kid: str, clock_ms: int) -> _VerifyingKey | None:
         """Return the key with this id, None when the issuer has none.
 
@@ -150,9 +147,6 @@ class AccessTokens:
         self._audience = settings.jwt_audience or None
         self._leeway_s = LEEWAY_S
         self._is_open = bool(settings.jwt_secret or settings.jwks_url)
-
-    def __repr__(self) -> str:
-        return f"<AccessTokens is_open={self._is_open} {self._keys!r}>"
 
     async def principal(self, token: bytes, clock_ms: int) -> Principal:
         """Return the caller whom a token names.

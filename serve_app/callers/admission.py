@@ -40,9 +40,6 @@ class Admission:
         self.streams = Shares(STREAMS_MAX, part)
         self.event_streams = Shares(EVENT_STREAMS_MAX, EVENT_STREAMS_PART)
 
-    def __repr__(self) -> str:
-        return f"<Admission requests={self.requests!r} waits={self.waits!r}>"
-
 
 class Place:
     """What one request holds; it starts with nothing."""
@@ -53,9 +50,6 @@ class Place:
         self._admission = admission
         self._held: list[tuple[Shares, int, str]] = []
         self.holder = ""
-
-    def __repr__(self) -> str:
-        return f"<Place holder={self.holder} held={len(self._held)}>"
 
     @property
     def admission(self) -> Admission:

@@ -16,9 +16,6 @@ class KeyedLocks(Generic[K]):
     def __init__(self) -> None:
         self._locks: WeakValueDictionary[K, asyncio.Lock] = WeakValueDictionary()
 
-    def __repr__(self) -> str:
-        return f"<KeyedLocks {len(self._locks)}>"
-
     def of(self, key: K) -> asyncio.Lock:
         """Return the lock of this key; the caller refers to it until it is released."""
         return self._locks.setdefault(key, asyncio.Lock())

@@ -138,9 +138,6 @@ class RateLimiter:
         self._leases: dict[tuple[str, RateClass], _Lease] = {}
         self._renewals = KeyedLocks[tuple[str, RateClass]]()
 
-    def __repr__(self) -> str:
-        return f"<RateLimiter leases={len(self._leases)}>"
-
     async def take(
         self, principal: Principal | None, address: str, rate: RateClass, clock_ms: int
     ) -> Standing | None:

@@ -47,9 +47,6 @@ class WrongCredentials:
         self._pause_s = pause_s
         self._paused = Shares(BATCH, share)
 
-    def __repr__(self) -> str:
-        return f"<WrongCredentials paused={self._paused!r}>"
-
     def take(self, address: str, clock_ms: int) -> bool:
         """Count a credential that is wrong, or may be; False beyond the budget."""
         return self._counts.take(address, clock_ms).is_allowed

@@ -45,9 +45,6 @@ class Peers:
     def __init__(self, keys: DeploymentKeys) -> None:
         self._prefixes = tuple(f"{token} ".encode() for token in peer_tokens(keys))
 
-    def __repr__(self) -> str:
-        return f"<Peers tokens={len(self._prefixes)}>"
-
     def address_of(self, scope: Mapping[str, Any], headers: Mapping[bytes, bytes]) -> str:
         """Return the address that a request is counted under, "unknown" when there is none.
 

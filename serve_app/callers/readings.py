@@ -38,9 +38,6 @@ class Readings:
         self._noted: dict[str, None] = {}
         self._under_way: set[asyncio.Task[None]] = set()
 
-    def __repr__(self) -> str:
-        return f"<Readings noted={len(self._noted)} under_way={len(self._under_way)}>"
-
     def new(
         self, principal: Principal, authority: Authority, operation: str, now_ms: int
     ) -> NoteReading | None:

@@ -9,19 +9,7 @@ one that has given all back. Decision fairness-and-long-work.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from core.market.sharing.fair_share import Held
-
-
-@dataclass(frozen=True, slots=True)
-class SharesStatistics:
-    """What is taken of a stock, by how many, and how often it was refused."""
-
-    total: int
-    taken: int
-    holders: int
-    refusals: int
 
 
 class Shares:
@@ -36,14 +24,14 @@ class Shares:
         self._total = total
         self._part = part
         self._held = Held()
-        self._refusals = 0
 
     def __repr__(self) -> str:
         return f"<Shares {self._held.total}/{self._total} holders={len(self._held)}>"
 
-    def statistics(self) -> SharesStatistics:
-        """Return the counters."""
-        return SharesStatistics(self._total, self._held.total, len(self._held), self._refusals)
+    @property
+    def taken(self) -> int:
+        """How much of the stock is taken."""
+        return self._held.total
 
     def take(self, holder: str, amount: int = 1) -> bool:
         """Give a holder some of the stock; False, and nothing given, beyond its share.
@@ -54,7 +42,6 @@ class Shares:
         # One of anything can be had while any is free, so that the smallest stock serves.
         most = max(1, (self._total - self._held.total) // self._part)
         if self._held.of(holder) + amount > most or self.is_taken(amount):
-            self._refusals += 1
             return False
         self._held.add(holder, amount)
         return True

@@ -121,9 +121,6 @@ class SignedRequests:
             "nonces", take_nonces, capacity=WAITING_MAX, batch_size=BATCH
         )
 
-    def __repr__(self) -> str:
-        return f"<SignedRequests {self._standings!r}>"
-
     def read(
         self, headers: Mapping[bytes, bytes], method: str, target: bytes, now_ms: int
     ) -> SignedRequest:

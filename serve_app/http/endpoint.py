@@ -82,9 +82,6 @@ class Endpoint:
             self._operations["HEAD"] = self._operations["GET"]
         self._allowed = ", ".join(sorted(self._operations)).encode()
 
-    def __repr__(self) -> str:
-        return f"<Endpoint {self._allowed.decode()}>"
-
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         headers: Mapping[bytes, bytes] = dict(scope["headers"])

@@ -63,9 +63,6 @@ class DidDocuments:
         self._of_accounts = Shares(FETCHES_AT_ONCE, FETCHES_PART)
         self._of_hosts = Shares(FETCHES_AT_ONCE, FETCHES_PART)
 
-    def __repr__(self) -> str:
-        return f"<DidDocuments known={len(self._known)} fetching={len(self._fetching)}>"
-
     async def keys(self, did: str, account: str, clock_ms: int) -> tuple[str, ...]:
         """Return the Ed25519 keys of a DID's document; none when it is not there.
 

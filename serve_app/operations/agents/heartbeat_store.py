@@ -58,9 +58,6 @@ class Heartbeats:
             "changes of availability", self._tell, capacity=capacity, batch_size=BATCH_MAX
         )
 
-    def __repr__(self) -> str:
-        return f"<Heartbeats {self._writes!r}>"
-
     async def claim(self, did: str) -> RowDict | None:
         """Return an agent's row as of `agent_claims`; None for an unknown one.
 

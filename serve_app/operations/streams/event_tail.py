@@ -68,9 +68,6 @@ class EventTail:
         self._pages = deque[_Page](maxlen=PAGES_MAX)
         self._following: asyncio.Task[None] | None = None
 
-    def __repr__(self) -> str:
-        return f"<EventTail streams={len(self.streams)} position={self._position}>"
-
     def stop(self) -> None:
         """End all streams, also those that are opened later."""
         self.is_stopped = True

@@ -154,7 +154,7 @@ class Api:
         """Whether everything was given back."""
         admission = self.admission
         return not any(
-            shares.statistics().taken
+            shares.taken
             for shares in (
                 admission.requests,
                 admission.event_streams,
@@ -232,7 +232,7 @@ async def test_a_large_reply_is_counted_until_it_is_taken() -> None:
     slow = asyncio.ensure_future(
         api.ask(ALICE, on_send=lambda: cast(Awaitable[None], may_take.wait()))
     )
-    while not api.admission.reply_bytes.statistics().taken:
+    while not api.admission.reply_bytes.taken:
         await asyncio.sleep(0)
     assert await api.ask(ALICE) == (429, "RATE_LIMITED")
     assert (await api.ask(BOB))[0] == 200
@@ -248,7 +248,7 @@ async def test_streams_are_counted_until_they_are_taken() -> None:
     may_take, stays = asyncio.Event(), asyncio.Event()
     wait = cast(Callable[[], Awaitable[None]], may_take.wait)
     slow = asyncio.ensure_future(api.ask(ALICE, receive=stays.wait, on_send=wait))
-    while not api.admission.streams.statistics().taken:
+    while not api.admission.streams.taken:
         await asyncio.sleep(0)
     # Of 8 places ALICE may have a quarter, of those that are left then.
     assert await api.ask(ALICE, receive=stays.wait) == (429, "RATE_LIMITED")
@@ -270,9 +270,9 @@ async def test_streams_of_events_hold_no_place_of_other_requests() -> None:
         if key == BOB:
             assert await api.ask(ALICE, receive=stays.wait) == (429, "RATE_LIMITED")
         tasks.append(asyncio.ensure_future(api.ask(key, receive=stays.wait, on_send=wait)))
-        while api.admission.event_streams.statistics().taken < len(tasks):
+        while api.admission.event_streams.taken < len(tasks):
             await asyncio.sleep(0)
-    assert not api.admission.requests.statistics().taken
+    assert not api.admission.requests.taken
     may_take.set()
     assert {status for status, _ in await asyncio.gather(*tasks)} == {200}
     assert api.is_idle()
@@ -289,10 +289,10 @@ def test_a_place_may_be_of_the_share_of_its_address() -> None:
     with pytest.raises(ServiceError, match=f"too many exports are open for {address}"):
         places[1].take(streams, 1, "exports are open", address)
     places[2].take(streams, 1, "exports are open", "10.0.0.2")
-    assert streams.statistics().taken == 2
+    assert streams.taken == 2
     for place in places:
         place.leave()
-    assert not streams.statistics().taken
+    assert not streams.taken
 
 
 @pytest.mark.parametrize("phase", ["look-up", "body", "count", "handler", "reply"])
