@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 from core.json_text import Raw, write_json
 from core.records.api.kinds import Uuid
@@ -23,6 +23,13 @@ PAGE_MAX: Final = 100
 REPLY_BYTES_MAX: Final = 4 * 1024 * 1024
 
 
+class Rows(TypedDict):
+    """The rows of a list that a read returns."""
+
+    limit: int
+    offset: int
+
+
 @dataclass(frozen=True, slots=True)
 class Page:
     """What part of a list is asked for. `after`: the key of the last row of the page before.
@@ -34,6 +41,11 @@ class Page:
     offset: int
     after: str | None
     bytes_max: int
+
+    @property
+    def rows(self) -> Rows:
+        """Which rows are read: one more than are shown, which says whether a page follows."""
+        return {"limit": self.limit + 1, "offset": self.offset}
 
 
 def page_of(

@@ -170,11 +170,10 @@ async def list_agents(call: Call) -> Reply:
         name=query.name,
         author=query.author,
         model=query.model,
-        limit=page.limit + 1,
-        offset=page.offset,
         after_did=page.after,
         bytes_max=page.bytes_max,
         viewer=call.viewer_did,
+        **page.rows,
     )
     shown = await _shown(call, rows)
     return Reply(listed("agents", shown, page, lambda row: row["did"], is_cut=rows.is_cut))
@@ -204,13 +203,7 @@ async def card_versions(call: Call) -> Reply:
     """
     row = await _stored(call)
     page = page_of(call, call.given(PageQuery))
-    rows = await card_rows(
-        call.services.reader,
-        row["did"],
-        limit=page.limit + 1,
-        offset=page.offset,
-        before=number_after(page),
-    )
+    rows = await card_rows(call.services.reader, row["did"], before=number_after(page), **page.rows)
     records = [shown(CardPlace, one) for one in rows]
     return Reply(listed("versions", records, page, lambda record: record["number"]))
 

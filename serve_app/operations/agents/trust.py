@@ -102,11 +102,10 @@ async def list_revoked(call: Call) -> Reply:
     rows = await revocation_rows(
         call.services.reader,
         at_ms=call.services.now_ms(),
-        limit=page.limit + 1,
-        offset=page.offset,
         after_did=page.after,
         viewer=call.viewer_did,
         bytes_max=page.bytes_max,
+        **page.rows,
     )
     shown = [_record(row, call) for row in rows]
     return Reply(listed("revocations", shown, page, lambda row: row["did"], is_cut=rows.is_cut))

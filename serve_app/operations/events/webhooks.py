@@ -88,11 +88,7 @@ async def list_webhooks(call: Call) -> Reply:
     """List webhooks, oldest first."""
     page = page_of(call, call.given(PageQuery))
     rows = await webhook_rows(
-        call.services.reader,
-        call.party_did,
-        limit=page.limit + 1,
-        offset=page.offset,
-        after=id_after(page),
+        call.services.reader, call.party_did, after=id_after(page), **page.rows
     )
     return Reply(listed("webhooks", rows, page, lambda row: row["id"], form=_record))
 
@@ -184,9 +180,8 @@ async def list_deliveries(call: Call) -> Reply:
         call.services.reader,
         str(row["id"]),
         status=query.status,
-        limit=page.limit + 1,
-        offset=page.offset,
         before=id_after(page),
+        **page.rows,
     )
     return Reply(listed("deliveries", rows, page, lambda one: one["id"], form=_delivery))
 

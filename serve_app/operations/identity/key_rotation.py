@@ -81,11 +81,7 @@ async def key_history(call: Call) -> Reply:
     """List the key history of an agent."""
     did, page = call.path_values["did"], page_of(call, call.given(PageQuery))
     rows = await key_rows(
-        call.services.reader,
-        await known_did(call, did),
-        limit=page.limit + 1,
-        offset=page.offset,
-        before=number_after(page),
+        call.services.reader, await known_did(call, did), before=number_after(page), **page.rows
     )
 
     def form(row: RowDict) -> dict[str, Any]:

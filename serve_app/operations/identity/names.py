@@ -114,9 +114,8 @@ async def names_of_agent(call: Call) -> Reply:
         call.services.reader,
         await known_did(call, call.path_values["did"]),
         at_ms=call.services.now_ms(),
-        limit=page.limit + 1,
-        offset=page.offset,
         after_name=page.after,
+        **page.rows,
     )
     records = [shown(Name, row) for row in rows]
     return Reply(listed("names", records, page, lambda record: record["name"]))

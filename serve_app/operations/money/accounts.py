@@ -43,13 +43,7 @@ async def get_history(call: Call) -> Reply:
     """List the transfers of a wallet and its stake, newest first."""
     did = await money_did_in_path(call, "the history")
     page = page_of(call, call.given(PageQuery))
-    rows = await history(
-        call.services.reader,
-        did,
-        limit=page.limit + 1,
-        offset=page.offset,
-        before_id=number_after(page),
-    )
+    rows = await history(call.services.reader, did, before_id=number_after(page), **page.rows)
 
     def form(row: RowDict) -> dict[str, Any]:
         """Return an entry as an event of its owner's history, with its sign for the wallet."""

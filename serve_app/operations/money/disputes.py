@@ -116,9 +116,8 @@ async def list_disputes(call: Call) -> Reply:
         party_did=call.party_did,
         status=query.status,
         workflow_id=query.workflow_id,
-        limit=page.limit + 1,
-        offset=page.offset,
         before_id=id_after(page),
+        **page.rows,
     )
     return Reply(listed("disputes", rows, page, lambda row: row["id"], form=dispute_record))
 

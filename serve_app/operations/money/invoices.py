@@ -148,9 +148,8 @@ async def list_invoices(call: Call) -> Reply:
         call.services.reader,
         payer_did=call.party_did or query.payer_did,
         status=query.status,
-        limit=page.limit + 1,
-        offset=page.offset,
         before_id=id_after(page),
+        **page.rows,
     )
     return Reply(listed("invoices", rows, page, lambda row: row["id"], form=invoice_record))
 

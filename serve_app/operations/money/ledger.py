@@ -101,9 +101,8 @@ async def transactions(call: Call) -> Reply:
     rows = await call.services.reader.transactions(
         await _whose(call, query.owner_did),
         workflow_id=query.workflow_id,
-        limit=page.limit + 1,
-        offset=page.offset,
         before_id=number_after(page),
+        **page.rows,
     )
     return Reply(listed("transactions", rows, page, lambda row: row["id"], form=entry_record))
 

@@ -91,13 +91,7 @@ async def list_peers(call: Call) -> Reply:
     """List peers, ordered by id."""
     query = call.given(PeersQuery)
     page = page_of(call, query)
-    rows = await peer_page(
-        call.services.reader,
-        query.region,
-        limit=page.limit + 1,
-        offset=page.offset,
-        after_id=page.after,
-    )
+    rows = await peer_page(call.services.reader, query.region, after_id=page.after, **page.rows)
     form = partial(_record, Peer)
     return Reply(listed("peers", rows, page, lambda row: row["id"], form=form))
 

@@ -46,8 +46,7 @@ async def list_results(call: Call) -> Reply:
         viewer,
         is_all=query.all or False,
         after=number_after(page) or 0,
-        limit=page.limit + 1,
-        offset=page.offset,
+        **page.rows,
     )
 
     def form(row: RowDict) -> dict[str, Any]:

@@ -43,12 +43,11 @@ async def list_entries(call: Call) -> Reply:
         target_id=query.target_id,
         start_ms=query.start_time,
         end_ms=query.end_time,
-        limit=page.limit + 1,
-        offset=page.offset,
         before_id=number_after(page),
         bytes_max=page.bytes_max,
         party_did=did if is_filtered else None,
         caller=call.caller.did,
+        **page.rows,
     )
     ids = await whole_ids(call, rows)
     reply = listed(

@@ -153,7 +153,7 @@ async def list_keys(call: Call) -> Reply:
     page = page_of(call, query)
     owner_did = call.party_did or query.owner_did
     rows = await call.services.reader.api_keys(
-        owner_did=owner_did, limit=page.limit + 1, offset=page.offset, after_id=page.after
+        owner_did=owner_did, after_id=page.after, **page.rows
     )
     return Reply(listed("keys", rows, page, lambda row: row["id"], form=key_record))
 

@@ -95,9 +95,8 @@ async def list_subnets(call: Call) -> Reply:
         call.services.reader,
         call.party_did,
         member_did=query.member_did,
-        limit=page.limit + 1,
-        offset=page.offset,
         after=id_after(page),
+        **page.rows,
     )
     return Reply(listed("subnets", rows, page, lambda row: row["id"], form=_subnet))
 
@@ -178,9 +177,8 @@ async def list_policies(call: Call) -> Reply:
         call.services.reader,
         call.party_did,
         subnet_id=query.subnet_id,
-        limit=page.limit + 1,
-        offset=page.offset,
         after=id_after(page),
+        **page.rows,
     )
     return Reply(listed("policies", rows, page, lambda row: row["id"], form=_policy))
 

@@ -40,9 +40,7 @@ async def get_trace(call: Call) -> Reply:
     workflow = asked[0]
     workflow_id = str(workflow["id"])
     after = FIRST_PLACE if page.after is None else (workflow_id, page.after)
-    found = await traced_nodes(
-        reader, [workflow_id], after=after, limit=page.limit + 1, offset=page.offset
-    )
+    found = await traced_nodes(reader, [workflow_id], after=after, **page.rows)
     parts = [[_span_record(span) for span in spans.node_spans(rows)] for rows in found]
     nodes = [(place_of(rows.node)[1], own) for rows, own in zip(found, parts, strict=True)]
     reply = listed("spans", nodes, page, lambda one: one[0], form=lambda one: one[1])  # 2

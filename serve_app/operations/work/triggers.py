@@ -180,11 +180,7 @@ async def list_runs(call: Call) -> Reply:
     """List runs of a trigger, newest first."""
     row, page = await _own(call), page_of(call, call.given(PageQuery))
     rows = await run_rows(
-        call.services.reader,
-        str(row["id"]),
-        limit=page.limit + 1,
-        offset=page.offset,
-        before_audit_id=number_after(page),
+        call.services.reader, str(row["id"]), before_audit_id=number_after(page), **page.rows
     )
     form = partial(shown, TriggeredRun)
     return Reply(listed("runs", rows, page, lambda one: one["audit_id"], form=form))
@@ -241,10 +237,9 @@ async def _list(call: Call, plural: str, kind: TriggerKind | None) -> Reply:
         owner_did=call.party_did,
         kind=kind,
         status=query.status,
-        limit=page.limit + 1,
-        offset=page.offset,
         before_id=id_after(page),
         bytes_max=page.bytes_max,
+        **page.rows,
     )
     made = listed(
         plural, rows, page, lambda row: row["id"], form=trigger_record, is_cut=rows.is_cut

@@ -298,10 +298,9 @@ async def list_workflows(call: Call) -> Reply:
         is_quarantined=query.quarantined,
         start_ms=query.start_time,
         end_ms=query.end_time,
-        limit=page.limit + 1,
-        offset=page.offset,
         before_id=page.after,
         command_key=None if query.idempotency_key is None else call.key_of(query.idempotency_key),
+        **page.rows,
     )
     return Reply(listed("workflows", rows, page, lambda row: row["id"], form=workflow_summary))
 
