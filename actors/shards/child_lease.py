@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from core.shards.cluster_version import FIRST_VERSION
+from core.shards.lease_messages import FIRST_VERSION
 
 
 class Parentage(NamedTuple):

@@ -30,8 +30,14 @@ from typing import Final, Protocol
 from actors.shards.held_shards import HeldShards
 from actors.shards.self_fence import SelfFence
 from core.shards.assignment import Moves, moves_of
-from core.shards.cluster_version import FIRST_VERSION
-from core.shards.lease_messages import HeldShard, Lease, MemberState, MemberView, Renewal
+from core.shards.lease_messages import (
+    FIRST_VERSION,
+    HeldShard,
+    Lease,
+    MemberState,
+    MemberView,
+    Renewal,
+)
 from core.shards.leases import RENEWAL_MS
 from ledger.commands import Command, Outcome
 from ledger.shards.shard_commands import GiveShards, TakeShards

@@ -30,6 +30,7 @@ Pure: the caller measures the time. Decisions workflow-owners-and-shards and tes
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -150,3 +151,17 @@ class LeaseTable:
 
     def _silence_ms(self, life: _Life) -> int:
         return self._running_ms - life.renewed_ms
+
+
+def cluster_version(members: Iterable[str], ledgers: int) -> int:
+    """Return the lowest version among the members and the ledger.
+
+    What only code of a later version understands is neither sent nor stored until then. It is
+    raised with the end of the last member of before, and lowered when one joins, which is how an
+    upgrade is taken back.
+
+    Args:
+        members: of each that is not GONE, what it said when it joined: digits.
+        ledgers: the version of the ledger's code.
+    """
+    return min([ledgers, *(int(text) if text.isdecimal() else 0 for text in members)])

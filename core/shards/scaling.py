@@ -1,4 +1,6 @@
-"""How many machines a cluster should have, and which one it can do without: pure functions.
+"""How many machines a cluster should have, which one it can do without, and which one is meant.
+
+Pure functions.
 
 The signal is what members report with their renewals: how many unfinished workflows each drives.
 The number grows when that has been too much for a few seconds, and falls by one machine when one
@@ -10,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
-from core.shards.lease_messages import HeldShard, MemberView
+from core.shards.lease_messages import HeldShard, MemberState, MemberView
 
 # Two or three renewals, so that a burst that is done as fast as a machine starts asks for none.
 RAISE_MS: Final = 3_000
@@ -126,3 +128,21 @@ def _since(known_ms: int | None, is_so: bool, now_ms: int) -> int | None:
 
 def _has_lasted(since_ms: int | None, least_ms: int, now_ms: int) -> bool:
     return since_ms is not None and now_ms - since_ms >= least_ms
+
+
+def find_machines(members: Iterable[MemberView], prefix: str) -> list[str]:
+    """Return the ids of the machines that begin like this, in their order; a whole id means one.
+
+    Args:
+        members: all that are not GONE.
+        prefix: of a machine's id, or the whole of it.
+    """
+    ids = {one.machine for one in members}
+    return [prefix] if prefix in ids else sorted(one for one in ids if one.startswith(prefix))
+
+
+def has_other_holder(members: Iterable[MemberView], machine: str) -> bool:
+    """Say whether a member on another machine lives and is READY, so that it could take shards."""
+    return any(
+        one.machine != machine and one.is_live and one.state is MemberState.READY for one in members
+    )

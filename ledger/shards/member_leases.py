@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from core.shards.cluster_version import cluster_version
 from core.shards.lease_messages import Lease, MemberState, MemberView, Renewal
-from core.shards.leases import LeaseTable
+from core.shards.leases import LeaseTable, cluster_version
 from ledger.code_version import CODE_VERSION
 from ledger.shards.committed_cluster import CommittedCluster
 from ledger.writer.state_cache import KnownMember

@@ -16,7 +16,7 @@ from msgspec import structs
 from core.errors import ErrorCode, ServiceError
 from core.records.api.operators.cluster import Cluster, ClusterMember, MachineChanged
 from core.shards.lease_messages import Lease, MemberState, MemberView
-from core.shards.machines import find_machines, has_other_holder
+from core.shards.scaling import find_machines, has_other_holder
 from core.trust.access import ADMIN
 from ledger.shards.shard_commands import ChangeMember
 from serve_app.http.calls import Call, Operations, Reply, not_found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from core.shards.cluster_version import cluster_version
+from core.shards.leases import cluster_version
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from core.shards.lease_messages import MemberState, MemberView
-from core.shards.machines import find_machines, has_other_holder
+from core.shards.scaling import find_machines, has_other_holder
 
 
 def member(
