@@ -15,7 +15,7 @@ from msgspec import field
 from msgspec.structs import replace
 
 from core.market.pricing import Price, TokenPrice
-from core.market.promises import PROMISED_MS
+from core.market.reputation import PROMISED_MS
 from core.market.standing_bid import Offer
 from core.message import Message
 from core.peers.routing import KnownPeer

@@ -2,7 +2,8 @@
 
 Integer arithmetic up to the score's six decimals, so that a rebuild from history gives the same
 numbers exactly. `core/workflow/node_outcome.py` decides how a node's end counts, `slashing.py`
-which failures cost stake. Reference: money.md (Reputation). Decision reputation-and-ranking.
+which failures cost stake. Reference: money.md (Reputation, Promised time). Decision
+reputation-and-ranking.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ from msgspec.structs import replace
 
 from core.market.settlement import FEE_BPS_MAX
 
+# The time in which an agent promises its result: the bid's `etaMs`, else that of the capability in
+# its card, else this. An attempt that its payer cuts before is no fault of the agent.
+PROMISED_MS: Final = 10_000
 # The average latency at which the speed counts nothing.
 LATENCY_MS_MAX: Final = 60_000
 

@@ -1,11 +1,14 @@
 """Stakes at risk: the amount locked with an attempt, the triggers of a slash, and its amount.
 
-Knows no accounts; a slash moves from the agent's locked stake to the payer, without a fee.
+Knows no accounts; a slash moves from the agent's locked stake to the payer, without a fee. All
+depositors of a stake bear a slash in proportion. The proportions are constant between two deposits
+or withdrawals, so their shares are settled only then.
 Reference: money.md (Slashing, Stakes). Decision reputation-and-ranking.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
@@ -83,3 +86,24 @@ def lock_micro(required_micro: int, *, offered_micro: int, free_micro: int) -> i
     money.md (Stakes).
     """
     return required_micro if required_micro <= min(offered_micro, free_micro) else None
+
+
+def settle_shares(shares: Mapping[str, int], total_micro: int) -> dict[str, int]:
+    """Return each depositor's current share, micro-credits; their sum is the stake.
+
+    Args:
+        shares: by depositor, as last settled, micro-credits.
+        total_micro: the whole stake now, its locked part included; at most the sum of `shares`.
+
+    Rounded down; the remaining micro-credits go one by one to the largest shares, equal ones in the
+    order of their depositors.
+    """
+    before_micro = sum(shares.values())
+    assert 0 <= total_micro <= before_micro, (total_micro, before_micro)
+    if total_micro == before_micro:
+        return dict(shares)
+    settled = {did: micro * total_micro // before_micro for did, micro in shares.items()}
+    rest_micro = total_micro - sum(settled.values())
+    for did in sorted(shares, key=lambda did: (-shares[did], did))[:rest_micro]:
+        settled[did] += 1
+    return settled

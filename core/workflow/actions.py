@@ -11,7 +11,7 @@ from msgspec import Struct, field
 
 from core.market.auction import Bid
 from core.market.pricing import Price
-from core.market.promises import PROMISED_MS
+from core.market.reputation import PROMISED_MS
 from core.message import Message
 from core.workflow.events import Record
 

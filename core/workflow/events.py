@@ -15,7 +15,7 @@ from msgspec import field
 from core.errors import NodeErrorCode
 from core.market.auction import Bid
 from core.market.pricing import TokenPrice
-from core.market.promises import PROMISED_MS
+from core.market.reputation import PROMISED_MS
 from core.message import Message
 from core.workflow.blob_ref import BlobRef
 from core.workflow.transitions import NodeStatus, WorkflowStatus

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from core.errors import NodeErrorCode
 from core.market.auction import Bid
-from core.market.promises import PROMISED_MS
+from core.market.reputation import PROMISED_MS
 from core.workflow.blob_ref import BlobRef
 from core.workflow.dag import CompiledNode
 from core.workflow.events import AgentSelected, Failure, NodeChanged, Verdict

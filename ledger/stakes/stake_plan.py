@@ -8,7 +8,7 @@ to its depositor alone. Reference: money.md (Stakes). Decision stakes-and-slashi
 from __future__ import annotations
 
 from core.errors import ErrorCode
-from core.market.stake_shares import settle_shares
+from core.market.slashing import settle_shares
 from core.money import MICRO_MAX, credits_text
 from core.records.audit import AuditEventType
 from ledger.stakes.stake_commands import DepositStake, WithdrawStake

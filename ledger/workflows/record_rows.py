@@ -9,7 +9,7 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import Any, Final
 
-from core.market.promises import PROMISED_MS
+from core.market.reputation import PROMISED_MS
 from core.trust.signatures import signature_text
 from core.workflow.events import AttemptFinished, NodeChanged, WorkflowChanged
 from core.workflow.transitions import WorkflowStatus, is_terminal

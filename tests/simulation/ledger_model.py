@@ -12,7 +12,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from core.errors import ErrorCode
-from core.market.promises import PROMISED_MS
+from core.market.reputation import PROMISED_MS
 from core.workflow.events import AttemptFinished, NodeChanged, NodePaid, Record, WorkflowChanged
 from core.workflow.transitions import WorkflowStatus, is_terminal
 from ledger.accounts.account_commands import Deposit

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from core.errors import NodeErrorCode
-from core.market.promises import PROMISED_MS
+from core.market.reputation import PROMISED_MS
 from core.settings import Settings
 from core.workflow.events import Failure
 from core.workflow.transitions import NodeStatus

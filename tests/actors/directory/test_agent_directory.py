@@ -14,9 +14,8 @@ from actors.ports import Contact
 from core.errors import NodeErrorCode
 from core.market.agent_liveness import HEARTBEAT_TTL_MS, Liveness
 from core.market.pricing import FixedPrice
-from core.market.promises import PROMISED_MS
 from core.market.ranking import SHOWN_MAX, UNPROVEN, render_reasons
-from core.market.reputation import Tally
+from core.market.reputation import PROMISED_MS, Tally
 from core.trust.deployment_keys import DeploymentKeys
 from core.trust.derived_keys import KeyPurpose
 from core.trust.sealing import NONCE_BYTES, seal

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.market.stake_shares import settle_shares
+from core.market.slashing import settle_shares
 
 amounts = st.integers(0, 10**15)
 
