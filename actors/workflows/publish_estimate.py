@@ -31,13 +31,13 @@ from core.workflow.actions import SelectAgent
 from core.workflow.dag import CompiledNode, CompiledWorkflow
 from core.workflow.events import Failure, WorkflowChanged
 from core.workflow.machine import WorkflowMachine
-from core.workflow.node_state import error_of
 from core.workflow.terms import NodeTerms
 from core.workflow.transitions import (
     WorkflowStatus,
     WorkflowTrigger,
     next_workflow_status,
 )
+from core.workflow.workflow_state import error_of
 from ledger.commands import Outcome, OutcomeStatus
 
 # Different looks of one dry run that may pass over agents one by one, 7 ms each among 5,000. With

@@ -1,7 +1,8 @@
 """Prices of nodes: fixed, per token, and the reservations before the tokens are known.
 
 Rates are decimals, costs are whole micro-credits: one exact product and one rounding per node, up,
-so that no work is free by rounding. `core/workflow/node_state.py` knows the budget that pays it.
+so that no work is free by rounding. `core/workflow/workflow_state.py` knows the budget that
+pays it.
 Reference: money.md (Estimate, Prices, Per-token prices). Decision prices-and-budgets.
 """
 

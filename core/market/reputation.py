@@ -1,7 +1,7 @@
 """An agent's reputation: outcome counts, rates, one score, and the stake it must put up.
 
 Integer arithmetic up to the score's six decimals, so that a rebuild from history gives the same
-numbers exactly. `core/workflow/node_outcome.py` decides how a node's end counts, `slashing.py`
+numbers exactly. `core/workflow/rules/node_ends.py` decides how a node's end counts, `slashing.py`
 which failures cost stake. Reference: money.md (Reputation, Promised time). Decision
 reputation-and-ranking.
 """

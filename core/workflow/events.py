@@ -297,7 +297,7 @@ class NodeChanged(Message, frozen=True):
     `key_version`: by which the tokens of the open attempt and its verifications are derived, 0
     before the first attempt. `promised_ms`: the time in which the open attempt's agent promised its
     result. `is_own`: that agent has the payer's owner. `counts_as`: how the node's end counts for
-    the reputation of its last agent (`node_outcome.py`); None: it does not, or has not ended.
+    the reputation of its last agent (`rules/node_ends.py`); None: it does not, or has not ended.
     A step holds at most one `NodeChanged` per node.
     """
 

@@ -43,7 +43,6 @@ from core.workflow.events import (
     WorkflowAccepted,
     WorkStarted,
 )
-from core.workflow.node_state import AwaitedSelection, NodeState
 from core.workflow.rules.attempts import (
     agent_not_selected,
     agent_selected,
@@ -66,7 +65,13 @@ from core.workflow.rules.verification import (
 )
 from core.workflow.terms import NodeTerms
 from core.workflow.transitions import WorkflowStatus, is_terminal
-from core.workflow.workflow_state import WorkflowState, find_node, new_workflow_state
+from core.workflow.workflow_state import (
+    AwaitedSelection,
+    NodeState,
+    WorkflowState,
+    find_node,
+    new_workflow_state,
+)
 
 
 class WorkflowMachine:

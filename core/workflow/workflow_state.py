@@ -1,21 +1,254 @@
-"""The state of one workflow, and look-ups of an event's node in it.
+"""The state of one workflow, of its nodes and of its budget, and look-ups of an event's node in it.
 
-No rules here: the functions of `core/workflow/rules` are its only writers.
-Reference: features.md (States), money.md (Budgets and holds).
+No rules here: the functions of `core/workflow/rules` are the only writers. Reference: features.md
+(States), money.md (Budgets and holds).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from enum import StrEnum
+from operator import attrgetter
+from typing import Any, Final
 
-from core.errors import IllegalTransition
+from msgspec import Struct
+
+from core.errors import IllegalTransition, NodeErrorCode
+from core.market.auction import Bid
+from core.market.reputation import PROMISED_MS
 from core.workflow.blob_ref import BlobRef
-from core.workflow.dag import CompiledWorkflow
-from core.workflow.node_state import AwaitedSelection, Budget, NodeState
+from core.workflow.dag import CompiledNode, CompiledWorkflow
+from core.workflow.events import AgentSelected, Failure, NodeChanged, Verdict
 from core.workflow.terms import NodeTerms
-from core.workflow.transitions import NodeStatus, NodeTrigger, WorkflowStatus
+from core.workflow.transitions import NodeStatus, NodeTrigger, WorkflowStatus, is_terminal
+
+# The stored columns of a node besides its name: `NodeState` has a field for each.
+STORED_NAMES: Final = tuple(name for name in NodeChanged.__struct_fields__ if name != "node")
+_STORED: Final = attrgetter(*STORED_NAMES)
+
+
+# The members of `selection_json` during a wait: {reason, sinceMs}, and its text before.
+WAITING_FOR: Final = "waitingFor"
+CHOICE: Final = "choice"
+
+
+class AwaitedSelection(StrEnum):
+    """The selection that a node waits for; the answer comes within the same step."""
+
+    NOTHING = "nothing"
+    AGENT = "agent"
+    VERIFIER = "verifier"
+
+
+class NodeState(Struct):
+    """One node. The fields of `NodeChanged` are stored; the others are in memory only."""
+
+    compiled: CompiledNode
+    status: NodeStatus = NodeStatus.PENDING
+    attempt: int = 0
+    agent_did: str | None = None
+    price_micro: int = 0
+    dispatched_ms: int | None = None
+    deadline_ms: int | None = None
+    retry_at_ms: int | None = None
+    retries_used: int = 0
+    agents_tried: tuple[str, ...] = ()
+    verifier_did: str | None = None
+    verify_attempt: int = 0
+    verifier_price_micro: int = 0
+    verify_retries_used: int = 0
+    verifiers_tried: tuple[str, ...] = ()
+    result_json: str | None = None
+    error: dict[str, Any] | None = None
+    started_ms: int | None = None
+    completed_ms: int | None = None
+    cost_micro: int = 0
+    metrics: dict[str, Any] | None = None
+    result_ref: BlobRef | None = None
+    input_hash: str | None = None
+    selection_json: str | None = None
+    price_json: str | None = None
+    stake_micro: int = 0
+    promised_ms: int = PROMISED_MS
+    is_own: bool = False
+    counts_as: str | None = None
+    auction_round: int = 0
+    auction_closes_ms: int | None = None
+    key_version: int = 0
+    # -- memory only
+    unmet: int = 0  # dependencies that have not succeeded yet
+    awaiting: AwaitedSelection = AwaitedSelection.NOTHING
+    price_limit_micro: int = 0  # the price limit of the open selection
+    is_retrying: bool = False  # the open selection is for a retry
+    is_stand_in: bool = False  # the open selection replaces the last agent
+    declined: Failure | None = None  # the decline that made the node change its agent
+    agents_used: tuple[str, ...] = ()
+    is_first_try: bool = False  # the open attempt is the first of its agent
+    verify_queued_ms: int | None = None  # when the open verification was opened
+    verify_dispatched_ms: int | None = None
+    is_verifier_trusted: bool = False  # a restart does not know: then a rejection costs nothing
+    is_accepted: bool = False  # the agent or verifier works without an open request
+    wait_until_ms: int | None = None  # when its wait for an agent or a verifier ends
+    is_round_open: bool = False  # its auction has neither been awarded nor cancelled
+    round_bids: tuple[Bid, ...] | None = None  # of the last award; None: not known
+    bid_micro: int | None = None  # what the winner has bid; None: not known
+
+    @property
+    def is_active(self) -> bool:
+        """Whether an agent or a verifier is at work, or due to be, on an attempt of this node."""
+        return self.status is NodeStatus.DISPATCHED or self.status is NodeStatus.RUNNING
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the node has reached its end."""
+        return is_terminal(self.status)
+
+    @property
+    def has_result(self) -> bool:
+        """Whether the open attempt has a result, inline or by reference."""
+        return self.result_json is not None or self.result_ref is not None
+
+    @property
+    def result(self) -> str | BlobRef | None:
+        """The open attempt's result: its text, the reference of a stored one, None without one.
+
+        No value, since building that holds the loop and is needed only for what is mapped.
+        """
+        return self.result_ref if self.result_json is None else self.result_json
+
+    @property
+    def has_unverified_result(self) -> bool:
+        """Whether the agent has delivered and the verifier has not judged yet."""
+        return self.status is NodeStatus.RUNNING and self.has_result
+
+    def begin_attempt(
+        self, selected: AgentSelected, price_micro: int, timeout_ms: int, key_version: int
+    ) -> None:
+        """Open the next attempt, with the selected agent, and clear the fields of the last one."""
+        agent_did, at_ms = selected.agent_did, selected.at_ms
+        self.awaiting = AwaitedSelection.NOTHING
+        self.wait_until_ms = None
+        self.is_retrying = False
+        self.is_stand_in = False
+        self.declined = None
+        self.is_accepted = False
+        self.attempt += 1
+        self.key_version = key_version
+        self.agent_did = agent_did
+        self.promised_ms = selected.promised_ms
+        self.is_own = selected.is_own
+        self.is_first_try = agent_did not in self.agents_used
+        if self.is_first_try:
+            self.agents_used += (agent_did,)
+        self.price_micro = price_micro
+        self.dispatched_ms = at_ms
+        self.deadline_ms = at_ms + timeout_ms
+        self.retry_at_ms = None
+        self.started_ms = None
+        self.error = None
+        self.metrics = None
+        self.input_hash = None
+
+    def forget_result(self) -> None:
+        """Clear an unverified result and the fields of its verification."""
+        self.result_json = self.result_ref = None
+        self.verifier_did = None
+        self.verifier_price_micro = 0
+        self.verify_retries_used = 0
+        self.verifiers_tried = ()
+
+    def row(self) -> NodeChanged:
+        """Return the node's stored form."""
+        return NodeChanged(self.compiled.name, *_STORED(self))
+
+    def load(self, row: NodeChanged, agents_used: Iterable[str]) -> None:
+        """Load a stored row.
+
+        Args:
+            agents_used: the agents of ended attempts, in order. The row has only those that failed
+                finally and the last one.
+        """
+        for name in STORED_NAMES:
+            setattr(self, name, getattr(row, name))
+        self.status = NodeStatus(row.status)
+        self.agents_tried = tuple(row.agents_tried)
+        self.verifiers_tried = tuple(row.verifiers_tried)
+        last = () if self.agent_did is None else (self.agent_did,)
+        self.agents_used = tuple(dict.fromkeys((*agents_used, *last)))
+        self.is_round_open = self.auction_closes_ms is not None
+        if tells_of_wait(self.selection_json):
+            self.wait_until_ms = self.retry_at_ms
+        # A stored `running` node without a result was accepted by its agent.
+        self.is_accepted = self.status is NodeStatus.RUNNING and not self.has_result
+
+
+class Budget:
+    """The workflow's hold: spent, reserved by unfinished nodes, and free.
+
+    No node is dispatched at a price above the hold less the payments and the other nodes'
+    reservations, so payments never exceed the hold. Reference: money.md (Budgets and holds,
+    Settlement).
+    """
+
+    __slots__ = ("_by_node", "_reserved_micro", "hold_micro", "spent_micro")
+
+    def __init__(self, hold_micro: int, reserved: Mapping[str, int]) -> None:
+        self.hold_micro = hold_micro
+        self.spent_micro = 0
+        self._by_node = dict(reserved)
+        self._reserved_micro = sum(self._by_node.values())
+
+    def reserved_micro(self, node: str) -> int:
+        """Return this node's reservation."""
+        return self._by_node.get(node, 0)
+
+    def available_micro(self, node: str) -> int:
+        """Return this node's limit: the hold less payments and the other nodes' reservations."""
+        others_micro = self._reserved_micro - self._by_node.get(node, 0)
+        return max(0, self.hold_micro - self.spent_micro - others_micro)
+
+    def reserve(self, node: str, micro: int) -> None:
+        """Replace the node's reservation; 0 when it has ended."""
+        self._reserved_micro += micro - self._by_node.get(node, 0)
+        self._by_node[node] = micro
+
+    def fit(self, pinned: Mapping[str, int]) -> None:
+        """Shrink the reservations, except the pinned ones, to the rest of the hold.
+
+        Prices may have risen since the estimate, so the reservations may exceed the hold.
+        """
+        free_micro = self.hold_micro - self.spent_micro - sum(pinned.values())
+        for node, micro in self._by_node.items():
+            if node not in pinned:
+                fitting_micro = min(micro, max(0, free_micro))
+                self.reserve(node, fitting_micro)
+                free_micro -= fitting_micro
+
+    def pay(self, node: str, micro: int) -> None:
+        """Move a part of the node's reservation to the payments."""
+        assert 0 <= micro <= self._by_node.get(node, 0), (node, micro, self._by_node.get(node))
+        self.reserve(node, self._by_node[node] - micro)
+        self.spent_micro += micro
+        assert self.spent_micro <= self.hold_micro, (self.spent_micro, self.hold_micro)
+
+
+def tells_of_wait(selection_json: str | None) -> bool:
+    """Say whether a stored selection tells what the node waits for (`rules/waiting.py`)."""
+    return selection_json is not None and selection_json.startswith(f'{{"{WAITING_FOR}":')
+
+
+def error_of(failure: Failure) -> dict[str, Any]:
+    """Return a failure as `node.error`. Reference: http.md (Node errors)."""
+    error: dict[str, Any] = {"code": str(failure.code), "message": failure.message}
+    # A lost attempt without a successor ends the node, but is not its agent's fault.
+    if failure.is_spared or failure.verdict is Verdict.LOST:
+        error["isSpared"] = True
+    if failure.code is NodeErrorCode.AGENT_UNAVAILABLE:
+        error["error"] = str(failure.code)
+        error["targetAgentId"] = failure.target_agent_id
+        error["details"] = failure.details
+    return error
 
 
 @dataclass(slots=True, eq=False)

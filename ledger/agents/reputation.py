@@ -1,6 +1,6 @@
 """Reputation on the ledger: counted where a node's end is stored, and counted again from history.
 
-How an end counts is decided by its owner (`core/workflow/node_outcome.py`) and stored with the
+How an end counts is decided by its owner (`core/workflow/rules/node_ends.py`) and stored with the
 node, so both ways give the same numbers. Reference: money.md (Reputation).
 """
 

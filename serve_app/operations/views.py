@@ -27,9 +27,9 @@ from core.records.statuses import Availability
 from core.records.stored_manifest import read_stored_manifest
 from core.timestamps import iso_ms
 from core.workflow.blob_ref import BlobRef
-from core.workflow.node_state import CHOICE, WAITING_FOR, tells_of_wait
 from core.workflow.trace_context import trace_of
 from core.workflow.transitions import NodeStatus, WorkflowStatus, is_terminal
+from core.workflow.workflow_state import CHOICE, WAITING_FOR, tells_of_wait
 from ledger.agents.agent_live import liveness_of
 from ledger.commands import Outcome
 from ledger.reads.agent_pages import live_of

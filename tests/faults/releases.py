@@ -108,7 +108,7 @@ def _add_column(folder: Path) -> None:
         "    auction_closes_ms: int | None = None\n    key_version: int = 0\n"
         "    shade: str | None = None\n",
     )
-    state = folder / "core/workflow/node_state.py"
+    state = folder / "core/workflow/workflow_state.py"
     _replace(
         state,
         "    key_version: int = 0\n",

@@ -13,8 +13,8 @@ import orjson
 
 from core.errors import NodeErrorCode
 from core.workflow.events import NodeChanged
-from core.workflow.node_state import tells_of_wait
 from core.workflow.transitions import NodeStatus
+from core.workflow.workflow_state import tells_of_wait
 from tests.simulation.violation import require
 
 if TYPE_CHECKING:

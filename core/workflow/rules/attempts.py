@@ -24,8 +24,6 @@ from core.workflow.events import (
     Verdict,
     WorkStarted,
 )
-from core.workflow.node_outcome import counted_as
-from core.workflow.node_state import AwaitedSelection, NodeState, error_of
 from core.workflow.rules.auction_rounds import (
     close_round,
     may_replace_winner,
@@ -33,7 +31,7 @@ from core.workflow.rules.auction_rounds import (
     replace_winner,
 )
 from core.workflow.rules.history import record_failed_attempt
-from core.workflow.rules.node_ends import begin_work, end_if_done, fail_node
+from core.workflow.rules.node_ends import begin_work, counted_as, end_if_done, fail_node
 from core.workflow.rules.payment import (
     agent_price_max_micro,
     pay_rejection_at_peer,
@@ -51,7 +49,10 @@ from core.workflow.rules.waiting import end_wait, wait_for_agent
 from core.workflow.terms import NO_TERMS
 from core.workflow.transitions import NodeStatus, NodeTrigger, WorkflowStatus, next_node_status
 from core.workflow.workflow_state import (
+    AwaitedSelection,
+    NodeState,
     WorkflowState,
+    error_of,
     find_awaiting_node,
     find_node,
     is_open_verification,

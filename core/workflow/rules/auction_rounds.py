@@ -18,11 +18,10 @@ from core.errors import NodeErrorCode
 from core.market.auction import Bid
 from core.workflow.actions import CloseAuction, Decision, SelectBidder
 from core.workflow.events import AuctionClosed, AuctionOpened, BidsHeard, Failure
-from core.workflow.node_state import AwaitedSelection, NodeState
 from core.workflow.rules.payment import price_max_micro
 from core.workflow.rules.retry import may_change_agent
 from core.workflow.terms import NO_TERMS
-from core.workflow.workflow_state import WorkflowState, find_node
+from core.workflow.workflow_state import AwaitedSelection, NodeState, WorkflowState, find_node
 
 
 def ask_bidder(workflow: WorkflowState, state: NodeState, at_ms: int, decision: Decision) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from core.workflow.actions import Decision
 from core.workflow.events import AttemptFinished, Failure
-from core.workflow.node_state import NodeState
+from core.workflow.workflow_state import NodeState
 
 
 def record_failed_attempt(

@@ -2,8 +2,8 @@
 
 The first node that fails finally ends every node that has not been dispatched; the workflow ends
 when no node is active. A cancellation and the end of the runtime end every node at once; open
-attempts are aborted, unpaid.
-Reference: features.md (States, Nodes).
+attempts are aborted, unpaid. How a node's end counts for the reputation of its last agent is
+decided here as well. Reference: features.md (States, Nodes), money.md (Reputation, Promised time).
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from __future__ import annotations
 from typing import Any
 
 from core.errors import NodeErrorCode
+from core.market.reputation import Outcome
+from core.market.slashing import is_agents_failure
 from core.workflow.actions import AbortDispatch, Decision
 from core.workflow.events import CancelRequested, Failure, RuntimeExceeded, Verdict, WorkflowChanged
-from core.workflow.node_outcome import counted_as
-from core.workflow.node_state import AwaitedSelection, NodeState, error_of
 from core.workflow.rules.auction_rounds import cancel_round
 from core.workflow.rules.history import record_failed_attempt, record_verification
 from core.workflow.rules.staking import free_stake
@@ -27,7 +27,7 @@ from core.workflow.transitions import (
     next_node_status,
     next_workflow_status,
 )
-from core.workflow.workflow_state import WorkflowState
+from core.workflow.workflow_state import AwaitedSelection, NodeState, WorkflowState, error_of
 
 
 def begin_work(workflow: WorkflowState, at_ms: int, decision: Decision) -> None:
@@ -201,3 +201,40 @@ def _end_node(
     workflow.unfinished_count -= 1
     workflow.budget.reserve(state.compiled.name, 0)
     decision.records.append(state.row())
+
+
+def counted_as(state: NodeState, *, was_at_work: bool = False) -> Outcome | None:
+    """Return how the end of a node counts for the agent of its last attempt, None: it does not.
+
+    1. Work for the agent's own owner does not count. 2. A success is successful. 3. Work that the
+    workflow's runtime cuts after the time that the agent promised is cancelled. 4. Other ends that
+    are no failure of the agent do not count: the payer cancelled or left less time than was
+    promised, no agent was reached, inputs or budget were wrong, the service crashed. 5. An agent
+    that hands in an error after it had accepted the work has given it up: cancelled. 6. Another
+    failure of the agent is failed.
+
+    Args:
+        state: a node that has ended.
+        was_at_work: whether its last attempt was open when it ended.
+    """
+    if state.attempt == 0 or state.is_own:  # 1
+        return None
+    if state.status is NodeStatus.SUCCESS:  # 2
+        return Outcome.SUCCESSFUL
+    error = state.error
+    assert error is not None, state.compiled.name
+    code = error["code"]
+    if code == NodeErrorCode.WORKFLOW_TIMEOUT:  # 3
+        return Outcome.CANCELLED if was_at_work and _had_time(state) else None
+    if not is_agents_failure(code, is_spared=error.get("isSpared") is True):  # 4
+        return None
+    is_given_up = state.is_accepted and code == NodeErrorCode.AGENT_ERROR
+    return Outcome.CANCELLED if is_given_up else Outcome.FAILED  # 5, 6
+
+
+def _had_time(state: NodeState) -> bool:
+    """Say whether the agent of a node that has ended had the time that it promised."""
+    began_ms, ended_ms = state.started_ms, state.completed_ms
+    if began_ms is None or ended_ms is None:
+        return False  # nothing was sent
+    return ended_ms - began_ms >= state.promised_ms

@@ -22,10 +22,9 @@ from core.workflow.events import (
     Verdict,
     VerifierSelected,
 )
-from core.workflow.node_state import NodeState
 from core.workflow.rules.history import record_verification
 from core.workflow.terms import NO_TERMS
-from core.workflow.workflow_state import WorkflowState
+from core.workflow.workflow_state import NodeState, WorkflowState
 
 
 def price_max_micro(workflow: WorkflowState, state: NodeState) -> int:

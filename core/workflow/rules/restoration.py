@@ -13,13 +13,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from core.errors import NodeErrorCode
 from core.workflow.actions import AwaitResult, Decision, ScheduleRetry
 from core.workflow.events import AttemptFailed, Failure, NodeChanged, Verdict
-from core.workflow.node_state import NodeState
 from core.workflow.rules.attempts import ask_again, attempt_failed, await_result
 from core.workflow.rules.auction_rounds import await_bids
 from core.workflow.rules.selection import make_ready
 from core.workflow.rules.verification import dispatch_verification
 from core.workflow.transitions import NodeStatus
-from core.workflow.workflow_state import WorkflowState, timeout_ms
+from core.workflow.workflow_state import NodeState, WorkflowState, timeout_ms
 
 
 def load_nodes(

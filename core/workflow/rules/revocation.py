@@ -12,12 +12,11 @@ from typing import Final
 from core.errors import NodeErrorCode
 from core.workflow.actions import AbortDispatch, Decision
 from core.workflow.events import AgentRevoked, Failure, Verdict
-from core.workflow.node_state import NodeState
 from core.workflow.rules.attempts import fail_attempt
 from core.workflow.rules.history import record_verification
 from core.workflow.rules.node_ends import abort_attempt
 from core.workflow.rules.verification import verifier_failed
-from core.workflow.workflow_state import WorkflowState
+from core.workflow.workflow_state import NodeState, WorkflowState
 
 REASON: Final = "policy_violation"
 

@@ -11,13 +11,12 @@ from core.errors import IllegalTransition
 from core.market.pricing import FixedPrice
 from core.workflow.actions import Decision, SelectAgent, SelectVerifier
 from core.workflow.events import WorkflowAccepted
-from core.workflow.node_state import AwaitedSelection, NodeState
 from core.workflow.rules.auction_rounds import ask_bidder
 from core.workflow.rules.payment import agent_price_max_micro, verifier_price_max_micro
 from core.workflow.rules.retry import AGENTS_PER_NODE_MAX
 from core.workflow.terms import NO_TERMS
 from core.workflow.transitions import NodeTrigger, next_node_status
-from core.workflow.workflow_state import WorkflowState
+from core.workflow.workflow_state import AwaitedSelection, NodeState, WorkflowState
 
 
 def workflow_accepted(workflow: WorkflowState, event: WorkflowAccepted, decision: Decision) -> None:

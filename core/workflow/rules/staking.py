@@ -11,7 +11,7 @@ from core.errors import NodeErrorCode
 from core.market.slashing import is_agents_failure
 from core.workflow.actions import Decision
 from core.workflow.events import Failure, StakeFreed, StakeLocked, Verdict
-from core.workflow.node_state import NodeState
+from core.workflow.workflow_state import NodeState
 
 
 def lock_stake(state: NodeState, micro: int, decision: Decision) -> None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 from core.errors import NodeErrorCode
 from core.workflow.actions import Decision, DispatchVerification, ScheduleRetry
 from core.workflow.events import Failure, Verdict, VerificationFinished, VerifierSelected
-from core.workflow.node_state import AwaitedSelection, NodeState
 from core.workflow.rules.attempts import fail_attempt, succeed_node
 from core.workflow.rules.history import record_verification
 from core.workflow.rules.payment import (
@@ -25,6 +24,8 @@ from core.workflow.rules.selection import ask_verifier
 from core.workflow.rules.waiting import end_wait, wait_for_agent
 from core.workflow.transitions import NodeTrigger
 from core.workflow.workflow_state import (
+    AwaitedSelection,
+    NodeState,
     WorkflowState,
     find_awaiting_node,
     find_node,

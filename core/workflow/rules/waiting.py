@@ -11,8 +11,13 @@ from __future__ import annotations
 from core.json_text import read_json, write_json
 from core.workflow.actions import AwaitAgent, Decision
 from core.workflow.events import Failure
-from core.workflow.node_state import CHOICE, WAITING_FOR, AwaitedSelection, NodeState
-from core.workflow.workflow_state import WorkflowState
+from core.workflow.workflow_state import (
+    CHOICE,
+    WAITING_FOR,
+    AwaitedSelection,
+    NodeState,
+    WorkflowState,
+)
 
 
 def wait_for_agent(

@@ -9,9 +9,9 @@ import pytest
 from core.errors import NodeErrorCode
 from core.market.reputation import Outcome
 from core.workflow.events import CancelRequested
-from core.workflow.node_outcome import counted_as
-from core.workflow.node_state import NodeState
+from core.workflow.rules.node_ends import counted_as
 from core.workflow.transitions import NodeStatus
+from core.workflow.workflow_state import NodeState
 from tests.core.workflow.engine import Engine, chain, engine
 
 FAILED = {
