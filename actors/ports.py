@@ -21,9 +21,8 @@ from core.message import Message
 from core.peers.routing import KnownPeer
 from core.records.bounds import TRUSTED_VERIFIERS
 from core.trust.deployment_keys import FIRST_VERSION
-from core.workflow.blob_ref import BlobRef
 from core.workflow.dag import CompiledNode
-from core.workflow.events import Event
+from core.workflow.events import BlobRef, Event
 from core.workflow.peer_orders import OrderTerms
 from ledger.commands import Command, Outcome
 

@@ -19,7 +19,7 @@ from opentelemetry.sdk.trace.export import SpanExportResult
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
-from core.workflow.spans import Span
+from core.workflow.traces import Span
 
 # Within it the exporter itself tries again.
 SEND_TIMEOUT_S: Final = 10.0

@@ -45,9 +45,9 @@ from core.market.sharing.fair_queue import parse_weights
 from core.market.sharing.fair_share import HARD, Held, has_room
 from core.records.bounds import AGENT_REPLY_BYTES_MAX
 from core.settings import Settings
-from core.workflow.blob_ref import BlobRef
 from core.workflow.events import (
     AttemptAccepted,
+    BlobRef,
     Event,
     Failure,
     Verdict,

@@ -15,7 +15,7 @@ from core.timestamps import iso_ms
 from core.trust.deployment_keys import DeploymentKeys
 from core.trust.result_token import result_id
 from core.trust.signing import sign_body
-from core.workflow.trace_context import trace_of
+from core.workflow.traces import trace_of
 
 PROTOCOL_VERSION = "0.4"
 

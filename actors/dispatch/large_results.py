@@ -14,8 +14,7 @@ from typing import Final, TypeVar
 from msgspec.structs import replace
 
 from core.errors import ServiceError
-from core.workflow.blob_ref import BlobRef
-from core.workflow.events import AttemptSucceeded, Event
+from core.workflow.events import AttemptSucceeded, BlobRef, Event
 from ledger.blobs import BlobStore
 
 # Large results that are kept in a process's memory.

@@ -29,9 +29,8 @@ from core.canonical import canonical, hash_bytes
 from core.errors import NodeErrorCode
 from core.json_text import Raw, read_json
 from core.records.mapping import InputMapping
-from core.workflow.blob_ref import BlobRef
 from core.workflow.dag import CompiledNode
-from core.workflow.events import Failure, Verdict
+from core.workflow.events import BlobRef, Failure, Verdict
 from core.workflow.inputs import (
     DispatchRoom,
     fill_payload,

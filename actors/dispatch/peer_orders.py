@@ -43,7 +43,7 @@ from core.workflow.peer_orders import (
     read_result,
     refuse_revoked,
 )
-from core.workflow.trace_context import trace_of
+from core.workflow.traces import trace_of
 from core.workflow.verdict import retry_after_ms
 from federation.http_client import HttpClient, HttpRequest
 from federation.http_connection import HttpFailure, HttpFailureKind, HttpReply, Outcome

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from core.canonical import hash_bytes
 from core.json_text import write_json
-from core.workflow.blob_ref import BlobRef
+from core.workflow.events import BlobRef
 from ledger.reads.stored import RowDict, StoredWorkflow
 
 # A node's members without its measured columns: names, times, ids, the reference itself.

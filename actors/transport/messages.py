@@ -11,9 +11,8 @@ from msgspec import Struct, field
 
 from core.errors import ServiceError
 from core.message import Message
-from core.workflow.blob_ref import BlobRef
 from core.workflow.dag import CompiledWorkflow
-from core.workflow.events import Failure, NodeChanged
+from core.workflow.events import BlobRef, Failure, NodeChanged
 from ledger.authority import Authority
 from ledger.triggers.trigger_commands import TriggerRun
 

@@ -16,8 +16,7 @@ from actors.values.value_process import JUDGED_IN_LOOP_BYTES_MAX, ValueProcess
 from core.errors import NodeErrorCode
 from core.json_text import read_json
 from core.schemas.value_schema import Breach
-from core.workflow.blob_ref import BlobRef
-from core.workflow.events import Event, Failure, Verdict
+from core.workflow.events import BlobRef, Event, Failure, Verdict
 
 Load = Callable[[Collection[BlobRef]], Awaitable[Mapping[str, bytes]]]
 

@@ -19,10 +19,10 @@ from core.records.manifest import parse_manifest
 from core.records.stored_manifest import read_stored_manifest
 from core.settings import Settings
 from core.workflow.actions import Action
-from core.workflow.blob_ref import BlobRef
 from core.workflow.dag import CompiledWorkflow, WorkflowLimits, compile_workflow
 from core.workflow.events import (
     AuctionClosed,
+    BlobRef,
     CancelRequested,
     NodeChanged,
     Record,

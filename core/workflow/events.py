@@ -7,6 +7,7 @@ Reference: features.md (States).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
@@ -17,8 +18,28 @@ from core.market.auction import Bid
 from core.market.pricing import TokenPrice
 from core.market.reputation import PROMISED_MS
 from core.message import Message
-from core.workflow.blob_ref import BlobRef
 from core.workflow.transitions import NodeStatus, WorkflowStatus
+
+
+class BlobRef(Message, frozen=True):
+    """The reference of a large result: its hash and size instead of its bytes.
+
+    The process that receives the result creates the reference; the process that needs the bytes
+    resolves it. It is never parsed from an agent's JSON, so no result can refer to another payer's
+    bytes. `hash`: `sha256:` + hex over the result's canonical form; `size`: bytes of that form.
+    """
+
+    hash: str
+    size: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the reference as it is stored and shown."""
+        return {"$blob": self.hash, "size": self.size}
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> BlobRef:
+        """Read a reference that `to_json` wrote."""
+        return cls(str(stored["$blob"]), int(stored["size"]))
 
 
 class Verdict(StrEnum):

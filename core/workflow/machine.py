@@ -23,7 +23,6 @@ from msgspec.structs import replace
 from core.records.graph import TRIGGER_SOURCE
 from core.trust.deployment_keys import FIRST_VERSION
 from core.workflow.actions import Decision
-from core.workflow.blob_ref import BlobRef
 from core.workflow.dag import CompiledWorkflow
 from core.workflow.events import (
     AgentNotSelected,
@@ -33,6 +32,7 @@ from core.workflow.events import (
     AttemptFailed,
     AttemptSucceeded,
     BidsHeard,
+    BlobRef,
     CancelRequested,
     Event,
     NodeChanged,

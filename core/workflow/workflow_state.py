@@ -17,9 +17,8 @@ from msgspec import Struct
 from core.errors import IllegalTransition, NodeErrorCode
 from core.market.auction import Bid
 from core.market.reputation import PROMISED_MS
-from core.workflow.blob_ref import BlobRef
 from core.workflow.dag import CompiledNode, CompiledWorkflow
-from core.workflow.events import AgentSelected, Failure, NodeChanged, Verdict
+from core.workflow.events import AgentSelected, BlobRef, Failure, NodeChanged, Verdict
 from core.workflow.terms import NodeTerms
 from core.workflow.transitions import NodeStatus, NodeTrigger, WorkflowStatus, is_terminal
 

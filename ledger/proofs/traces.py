@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import sqlalchemy as sql
 
-from core.workflow.spans import NodeRows
+from core.workflow.traces import NodeRows
 from ledger.reads.reader import LedgerReader
 from ledger.reads.stored import RowDict
 from ledger.schema import workflow

@@ -26,8 +26,8 @@ from core.records.api.shape import members_of
 from core.records.statuses import Availability
 from core.records.stored_manifest import read_stored_manifest
 from core.timestamps import iso_ms
-from core.workflow.blob_ref import BlobRef
-from core.workflow.trace_context import trace_of
+from core.workflow.events import BlobRef
+from core.workflow.traces import trace_of
 from core.workflow.transitions import NodeStatus, WorkflowStatus, is_terminal
 from core.workflow.workflow_state import CHOICE, WAITING_FOR, tells_of_wait
 from ledger.agents.agent_live import liveness_of

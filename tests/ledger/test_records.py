@@ -11,8 +11,7 @@ import sqlalchemy as sql
 
 from core.canonical import hash_bytes
 from core.errors import ServiceError
-from core.workflow.blob_ref import BlobRef
-from core.workflow.events import NodeChanged
+from core.workflow.events import BlobRef, NodeChanged
 from core.workflow.transitions import NodeStatus
 from ledger.reads.prepared import PreparedStatement
 from ledger.reads.reader import LedgerReader

@@ -14,8 +14,7 @@ from typing import Final
 
 from actors.process.loop_clock import every
 from core.settings import Settings
-from core.workflow.spans import NodeRows, node_spans, workflow_span
-from core.workflow.trace_context import TraceContext, trace_of
+from core.workflow.traces import NodeRows, TraceContext, node_spans, trace_of, workflow_span
 from federation.otlp import OtlpSender
 from ledger.connections.pools import OperationalPool
 from ledger.proofs.log_position import LogFollower, log_position, move_position

@@ -7,7 +7,7 @@ Decision messages-and-large-values.
 from __future__ import annotations
 
 from core.records.api.workflows import NODE_RESULT
-from core.workflow.blob_ref import BlobRef
+from core.workflow.events import BlobRef
 from ledger.workflows.result_reads import result_row
 from serve_app.http.calls import Call, Operations, Reply, not_found
 

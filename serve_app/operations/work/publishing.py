@@ -16,7 +16,7 @@ from core.records.manifest import WorkflowManifest
 from core.trust.access import Principal, authority_used, denial
 from core.trust.webhook_messages import publish_secrets
 from core.workflow.dag import WorkflowLimits, compile_workflow
-from core.workflow.trace_context import read_traceparent
+from core.workflow.traces import read_traceparent
 from core.workflow.unused_members import list_ignored
 from ledger.authority import Authority
 from ledger.workflows.workflow_commands import PUBLISH_KEY

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec.structs import asdict
 
 from core.records.api.traces import Span, TracePage, TraceQuery
-from core.workflow import spans
+from core.workflow import traces
 from ledger.proofs.traces import FIRST_PLACE, place_of, trace_workflows, traced_nodes
 from serve_app.http.calls import Call, Operations, Reply, not_found
 from serve_app.http.lists import PAGE_MAX, listed, page_of
@@ -41,11 +41,11 @@ async def get_trace(call: Call) -> Reply:
     workflow_id = str(workflow["id"])
     after = FIRST_PLACE if page.after is None else (workflow_id, page.after)
     found = await traced_nodes(reader, [workflow_id], after=after, **page.rows)
-    parts = [[_span_record(span) for span in spans.node_spans(rows)] for rows in found]
+    parts = [[_span_record(span) for span in traces.node_spans(rows)] for rows in found]
     nodes = [(place_of(rows.node)[1], own) for rows, own in zip(found, parts, strict=True)]
     reply = listed("spans", nodes, page, lambda one: one[0], form=lambda one: one[1])  # 2
     is_first = page.after is None and not page.offset
-    first = [_span_record(spans.workflow_span(workflow))] if is_first else []  # 3
+    first = [_span_record(traces.workflow_span(workflow))] if is_first else []  # 3
     reply["spans"] = [*first, *chain.from_iterable(parts[: len(reply["spans"])])]
     reply["trace"] = {
         "id": trace_id,
@@ -53,11 +53,11 @@ async def get_trace(call: Call) -> Reply:
         "workflowIds": [str(row["id"]) for row in sharing],
         "startedAt": iso_time(workflow["created_ms"]),
         "endedAt": iso_time(workflow["completed_ms"]),
-        "status": spans.trace_status(workflow),
+        "status": traces.trace_status(workflow),
     }
     return Reply(reply)
 
 
-def _span_record(span: spans.Span) -> dict[str, Any]:
+def _span_record(span: traces.Span) -> dict[str, Any]:
     begin, end = iso_time(span.start_time_ms), iso_time(span.end_time_ms)
     return shown(Span, asdict(span), start_time=begin, end_time=end)

@@ -15,9 +15,8 @@ from actors.values.value_process import JUDGED_IN_LOOP_BYTES_MAX
 from core.errors import ErrorCode, NodeErrorCode, ServiceError
 from core.json_text import write_json
 from core.records.manifest import parse_manifest
-from core.workflow.blob_ref import BlobRef
 from core.workflow.dag import compile_workflow
-from core.workflow.events import AttemptFailed, AttemptSucceeded, Event, WorkStarted
+from core.workflow.events import AttemptFailed, AttemptSucceeded, BlobRef, Event, WorkStarted
 from tests.actors.dispatch.test_dispatcher import PATIENCE_S, WORKFLOW, replying, scene
 
 

@@ -31,9 +31,8 @@ from core.canonical import canonical, hash_bytes
 from core.errors import NodeErrorCode
 from core.json_text import read_json, write_json
 from core.records.manifest import parse_manifest
-from core.workflow.blob_ref import BlobRef
 from core.workflow.dag import CompiledNode, compile_workflow
-from core.workflow.events import Failure, Verdict
+from core.workflow.events import BlobRef, Failure, Verdict
 from tests.actors.orders import sources_of
 
 REF = BlobRef("sha256:" + "ab" * 32, 70_000)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from core.trust.deployment_keys import FIRST_VERSION
 from core.workflow.actions import AwaitResult
-from core.workflow.blob_ref import BlobRef
-from core.workflow.events import AttemptAccepted, AttemptSucceeded
+from core.workflow.events import AttemptAccepted, AttemptSucceeded, BlobRef
 from tests.core.workflow.engine import chain, engine
 
 

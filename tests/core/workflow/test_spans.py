@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import asdict
 
 from core.workflow.events import Verdict
-from core.workflow.spans import NodeRows, Span, node_spans, trace_status, workflow_span
+from core.workflow.traces import NodeRows, Span, node_spans, trace_status, workflow_span
 from core.workflow.transitions import WorkflowStatus
 from ledger.workflows.record_rows import attempt_row
 from tests.core.workflow.engine import Engine

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.workflow.trace_context import read_traceparent, trace_of
+from core.workflow.traces import read_traceparent, trace_of
 
 WORKFLOW = "0198c0de-0000-7000-8000-000000000001"
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
