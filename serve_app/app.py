@@ -24,10 +24,13 @@ from actors.cluster.scaling.ray_machines import (
     live_machines,
 )
 from actors.gateway.gateway import Gateway
-from actors.process.arguments import parse_settings_argument, settings_argument
-from actors.process.garbage import collect_rarely
-from actors.process.logs import configure_logging
 from actors.process.metrics import start_loop_watchdog, unheld_shards_gauge
+from actors.process.startup import (
+    collect_rarely,
+    configure_logging,
+    parse_settings_argument,
+    settings_argument,
+)
 from actors.routing.peer_client import PeerClient
 from core.settings import Settings
 from core.shards.scaling import counted_machines

@@ -15,7 +15,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from actors.cluster.asking import Answered, Busy, Silent, ask
 from actors.cluster.workflow_actor import WorkflowActor
-from actors.process.arguments import settings_argument
+from actors.process.startup import settings_argument
 from actors.transport.names import ensure_actor, workflow_actor
 from core.settings import Settings
 

@@ -24,7 +24,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from actors.cluster.ledgers.ledger_slots import ensure_ledger
 from actors.cluster.timekeeper import Timekeeper
-from actors.process.arguments import settings_argument
+from actors.process.startup import settings_argument
 from actors.transport.names import NAMESPACE, TIMEKEEPER, ensure_actor
 from core.settings import Settings
 from ledger.code_version import CODE_VERSION

@@ -35,9 +35,8 @@ from actors.cluster.reporting.metric_totals import MetricTotals
 from actors.cluster.scaling.machine_watch import MachineWatch
 from actors.cluster.serve_watch import ServeWatch
 from actors.dispatch.probes import Prober
-from actors.process.arguments import parse_settings_argument
-from actors.process.logs import configure_logging
 from actors.process.loop_clock import monotonic_ms
+from actors.process.startup import configure_logging, parse_settings_argument
 from core.metric_families import Key, Report
 from core.shards.shard import SHARDS
 from federation.name_resolver import NameResolver

@@ -21,15 +21,17 @@ from actors.cluster.child import ActorChild
 from actors.cluster.dedicated import Dedicated
 from actors.dispatch.peer_messages import PeerCalls
 from actors.engine.owner import Owner
-from actors.process.arguments import parse_settings_argument, settings_argument
 from actors.process.at_work import AtWork
-from actors.process.garbage import collect_rarely
-from actors.process.logs import configure_logging
 from actors.process.loop_watchdog import TurnTrace
 from actors.process.metrics import quarantined_gauge, start_loop_watchdog
 from actors.process.slices import answer_in_slices
+from actors.process.startup import (
+    collect_rarely,
+    configure_logging,
+    parse_settings_argument,
+    settings_argument,
+)
 from actors.shards.child_lease import Parentage
-from actors.shards.lease_calls import LeaseCalls
 from actors.transport.actor_calls import BatchCall, BatchServer
 from actors.transport.late_replies import LateReplies
 from actors.transport.ledger_route import LedgerRoute
@@ -75,7 +77,7 @@ class WorkflowActor:
             ray.get_runtime_context().get_node_id(),
             settings,
             ledger=ledger,
-            renew=LeaseCalls(route).renew,
+            renew=route.renewals(),
             peer_calls=partial(_peer_calls, settings),
             on_lost=_stop,
             at_work=at_work,

@@ -29,7 +29,6 @@ from actors.engine.agent_waits import AgentWaits
 from actors.engine.outbox import Finished, workflow_end
 from actors.ports import Clock, DispatchPort, LedgerPort
 from actors.process.at_work import AtWork, Guard
-from actors.process.row_reads import RowReads
 from actors.shards.held_shards import HeldShards
 from actors.transport.messages import CancelRequest, PublishReply, PublishRequest, ResumeRequest
 from actors.workflows.dispatch_orders import (
@@ -40,7 +39,7 @@ from actors.workflows.dispatch_orders import (
 )
 from actors.workflows.door import DISPATCHES_MAX, Door
 from actors.workflows.driven_shards import DrivenShards
-from actors.workflows.mapping_checks import check_mappings
+from actors.workflows.mapping_checks import add_warnings, check_mappings
 from actors.workflows.publish_estimate import (
     build_budget_refusal,
     build_dry_run_reply,
@@ -49,7 +48,6 @@ from actors.workflows.publish_estimate import (
     build_running_workflow,
     estimate_cost,
 )
-from actors.workflows.publish_warnings import add_warnings
 from actors.workflows.quarantined_workflows import Cancel, Quarantine, Resume
 from actors.workflows.running_workflow import (
     Done,
@@ -73,7 +71,7 @@ from actors.workflows.step_commands import (
     revoked_at_work,
     step_key,
 )
-from actors.workflows.workflow_restore import restore_workflow
+from actors.workflows.workflow_restore import RowReads, restore_workflow
 from core.errors import ErrorCode, QuarantineCode, ServiceError
 from core.settings import Settings
 from core.shards.shard import shard_of

@@ -24,7 +24,6 @@ from actors.process.cached_answer import CachedAnswer
 from actors.routing.live_owners import LiveOwners, Tries
 from actors.routing.publishes import PUBLISH_TIMEOUT_S, publish_all, publish_once
 from actors.routing.shard_map import ShardMap
-from actors.shards.lease_calls import LeaseCalls
 from actors.transport.actor_calls import ActorCall
 from actors.transport.ledger_client import ledger_unavailable_error
 from actors.transport.ledger_route import LedgerRoute
@@ -106,11 +105,11 @@ class Gateway:
         self._route = LedgerRoute(settings)
         self._ledger = self._route.client()
         self._ends = Ends(settings.replica_requests_max)
-        self._leases = LeaseCalls(self._route)
+        self._renew = self._route.renewals()
         self.owners = LiveOwners(
             settings,
             self._ends.tell,
-            self._leases.renew,
+            self._renew,
             machine=machine,
             on_map=on_map,
             on_moved=self._watch_moved,
@@ -235,7 +234,7 @@ class Gateway:
         """
         try:
             async with asyncio.timeout(PING_TIMEOUT_S):
-                return await self._leases.renew(Renewal(member=""))
+                return await self._renew(Renewal(member=""))
         except (
             Exception
         ) as error:  # the edge to another process: whatever it is, it does not answer

@@ -22,8 +22,10 @@ from typing import Any, Final
 from actors.transport.actor_calls import BatchCall, is_unknown_outcome
 from actors.transport.ledger_client import LedgerClient
 from actors.transport.names import LEDGER, LEDGERS
+from actors.transport.wire import LEASES, RENEWALS
 from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
+from core.shards.lease_messages import Lease, Renewal
 from ledger.shards.head_row import HeadReader, LedgerHead
 from ledger.writer.group_commit import BATCH_MAX, QUEUE_MAX
 
@@ -35,6 +37,8 @@ LOOK_PAUSE_S: Final = 0.25
 WARM_S: Final = 10.0
 # How often one call is repeated at another process before its failure is its caller's.
 MOVES_MAX: Final = 3
+
+Renew = Callable[[Renewal], Awaitable[Lease]]
 
 
 class LedgerRoute:
@@ -87,6 +91,20 @@ class LedgerRoute:
             capacity=QUEUE_MAX,
             batch_size=BATCH_MAX,
         )
+
+    def renewals(self) -> Renew:
+        """Return the way to the ledger's leases: one renewal out, one lease back.
+
+        A renewal without a member gets the map alone. The caller has a deadline. Whatever keeps the
+        ledger from acknowledging the renewal is raised; the member was renewed or not.
+        """
+        call = self.call("renew")
+
+        async def renew(renewal: Renewal) -> Lease:
+            (body,) = await call([RENEWALS.encode(renewal)])
+            return LEASES.decode(body)
+
+        return renew
 
     async def close(self) -> None:
         """Close the connections; calls under way get a ConnectionError."""

@@ -13,7 +13,7 @@ import sys
 from typing import IO, Final
 
 from actors.ports import DispatchOrder
-from actors.process.garbage import collect_rarely
+from actors.process.startup import collect_rarely
 from actors.values.agent_schemas import schema_name
 from actors.values.reply_events import ReceivedReply, judge_received
 from core.json_text import read_json

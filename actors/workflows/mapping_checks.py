@@ -1,24 +1,32 @@
-"""Refuses a workflow whose mapping cannot fit, by the schemas that its agents are known to have.
+"""What a publish is told by the schemas of agents: mappings that cannot fit, and warnings.
 
 A mapping is refused when, for every pair of an agent that may produce the result and one that may
 take the input, no value fits. One agent without a schema, or more schemas than are looked at, and
-it is let through: what breaks a schema fails at its dispatch. Reference: features.md (Inputs).
-Decision versions-and-schemas.
+it is let through: what breaks a schema fails at its dispatch. Warnings stand in every reply to the
+request: stored, repeated, or a dry run. Reference: features.md (Inputs). Decision
+versions-and-schemas.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
+from msgspec.structs import replace
+
 from actors.directory.peer_directory import PeerDirectory
-from core.errors import Problem, ProblemList
+from actors.transport.messages import PublishReply, PublishRequest
+from core.errors import Problem, ProblemList, ServiceError
 from core.json_text import read_json
 from core.records.graph import node_path
 from core.records.manifest_problems import refused_manifest
 from core.records.mapping import InputMapping
 from core.schemas.mapping_fit import Looks, SchemaTypes, find_misfit
 from core.workflow.dag import CompiledNode, CompiledWorkflow
+from core.workflow.unused_members import list_unused
+
+Done = Callable[[PublishReply | ServiceError], None]
 
 # Of a publish, which is one turn of its owner's loop: 5 ms.
 LOOKS_MAX: Final = 5_000
@@ -40,6 +48,24 @@ def check_mappings(compiled: CompiledWorkflow, directory: PeerDirectory) -> None
         raise refused_manifest(problems)
 
 
+def add_warnings(request: PublishRequest, directory: PeerDirectory, done: Done) -> Done:
+    """Return a `done` that adds the warnings of the request to its reply."""
+    schemas_of = partial(_schemas_of, directory)
+    warnings = list_unused(request.warnings, request.compiled, schemas_of)
+    if not warnings:
+        return done
+
+    def warned(reply: PublishReply | ServiceError) -> None:
+        done(replace(reply, warnings=warnings) if isinstance(reply, PublishReply) else reply)
+
+    return warned
+
+
+def _schemas_of(directory: PeerDirectory, node: CompiledNode, is_output: bool) -> Sequence[bytes]:
+    bound_to = None if node.allow_broadcast_fallback else node.target_agent_id
+    return directory.schemas_of(node.capability_id, bound_to, is_output=is_output)
+
+
 class _Check:
     def __init__(self, compiled: CompiledWorkflow, directory: PeerDirectory) -> None:
         self._compiled = compiled
@@ -49,7 +75,7 @@ class _Check:
 
     def problems(self, node: CompiledNode) -> list[Problem]:
         """Return the mappings of a node that cannot fit."""
-        expecting = self._schemas_of(node, is_output=False)
+        expecting = _schemas_of(self._directory, node, False)
         if not expecting:
             return []
         found = []
@@ -67,7 +93,7 @@ class _Check:
         source = self._compiled.nodes.get(mapping.source)
         if source is None:  # the trigger's result, which has no schema
             return None
-        for output in self._schemas_of(source, is_output=True):
+        for output in _schemas_of(self._directory, source, True):
             for expected in expecting:
                 misfit = find_misfit(
                     self._types_of(output),
@@ -78,10 +104,6 @@ class _Check:
                 if misfit is None:
                     return None
         return misfit
-
-    def _schemas_of(self, node: CompiledNode, *, is_output: bool) -> Sequence[bytes]:
-        bound_to = None if node.allow_broadcast_fallback else node.target_agent_id
-        return self._directory.schemas_of(node.capability_id, bound_to, is_output=is_output)
 
     def _types_of(self, text: bytes) -> SchemaTypes:
         types = self._types.get(text)

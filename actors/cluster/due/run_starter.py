@@ -16,7 +16,6 @@ from typing import Final, Literal, NamedTuple
 
 from actors.routing.live_owners import LiveOwners
 from actors.routing.publishes import publish_all
-from actors.shards.lease_calls import LeaseCalls
 from actors.transport.ledger_route import LedgerRoute
 from actors.transport.messages import PackedPublish, PublishReply
 from actors.transport.names import TIMEKEEPER
@@ -81,8 +80,7 @@ class RunStarter:
     def __init__(self, settings: Settings) -> None:
         self._route = LedgerRoute(settings)
         self._ledger = self._route.client()
-        leases = LeaseCalls(self._route)
-        self._owners = LiveOwners(settings, lambda *_: None, leases.renew, machine="")
+        self._owners = LiveOwners(settings, lambda *_: None, self._route.renewals(), machine="")
 
     def follow(self) -> None:
         """Keep the map of the owners fresh."""

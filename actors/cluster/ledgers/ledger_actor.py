@@ -17,10 +17,8 @@ from typing import Any
 
 import ray
 
-from actors.process.arguments import parse_settings_argument
-from actors.process.garbage import collect_rarely
-from actors.process.logs import configure_logging
 from actors.process.metrics import start_loop_watchdog
+from actors.process.startup import collect_rarely, configure_logging, parse_settings_argument
 from actors.transport.actor_calls import BatchServer
 from actors.transport.ledger_client import (
     RETRY_DELAY_S_MAX,

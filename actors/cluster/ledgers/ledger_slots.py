@@ -12,7 +12,7 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from actors.cluster.ledgers.ledger_actor import LedgerActor
-from actors.process.arguments import settings_argument
+from actors.process.startup import settings_argument
 from actors.transport.names import LEDGER, LEDGERS, NAMESPACE, ensure_actor
 from core.settings import Settings
 

@@ -17,7 +17,6 @@ from typing import Final
 
 from actors.cluster.scaling import ray_machines
 from actors.process.loop_clock import monotonic_ms
-from actors.shards.lease_calls import LeaseCalls
 from actors.transport.ledger_route import LedgerRoute
 from actors.transport.names import TIMEKEEPER
 from core.settings import Settings
@@ -46,7 +45,7 @@ class MachineWatch:
     def __init__(self, settings: Settings, writers_machine: Callable[[], str]) -> None:
         self._writers_machine = writers_machine
         route = LedgerRoute(settings)
-        self._leases = LeaseCalls(route)
+        self._renew = route.renewals()
         self._ledger = route.client()
         self._is_cluster = settings.machines_max > 1
         self._count = _count(settings)
@@ -69,7 +68,7 @@ class MachineWatch:
             self.released = frozenset()
             return
         async with asyncio.timeout(MAP_TIMEOUT_S):
-            lease = await self._leases.renew(Renewal(member=""))
+            lease = await self._renew(Renewal(member=""))
         await self._drain_members(lease, draining)
         # One that was released stays so: a new ledger does not know at first what is drained.
         drained = drained_machines(lease.members, lease.shards, draining)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from actors.process.arguments import parse_settings_argument, settings_argument
+from actors.process.startup import parse_settings_argument, settings_argument
 from core.settings import Settings, SettingsError
 
 

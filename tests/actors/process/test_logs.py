@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from actors.process.logs import JsonLine
+from actors.process.startup import JsonLine
 
 WORKFLOW = "0198c0de-0000-7000-8000-000000000001"
 OTHER = "0198c0de-0000-7000-8000-000000000002"

@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from actors.gateway.gateway import Gateway
 from actors.routing.live_owners import LiveOwners
 from actors.routing.publishes import publish_once
-from actors.shards.lease_calls import LeaseCalls
 from actors.transport.ledger_route import LedgerRoute
 from actors.transport.messages import Moved, WorkflowEnd
 from actors.transport.wire import ENDS
@@ -61,8 +60,8 @@ async def test_map_is_asked_for_at_once_when_a_request_misses_its_owner(
     leases = Leases(lease(both, [OWNER]))
     settings = Settings(run_folder=str(tmp_path), database_url="postgresql://")
     route = LedgerRoute(settings)
-    calls = LeaseCalls(route)
-    owners = LiveOwners(settings, lambda *_: None, calls.renew, machine="here", map_refresh_s=3_600)
+    renew = route.renewals()
+    owners = LiveOwners(settings, lambda *_: None, renew, machine="here", map_refresh_s=3_600)
     async with (
         leases.listening(tmp_path),
         Owner([answer]).listening(tmp_path, OWNER) as former,

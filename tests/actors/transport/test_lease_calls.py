@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from actors.shards.lease_calls import LeaseCalls
-from actors.transport.ledger_route import LedgerRoute
+from actors.transport.ledger_route import LedgerRoute, Renew
 from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
 from core.shards.lease_messages import HeldShard, Lease, MemberState, MemberView, Renewal
@@ -33,26 +32,26 @@ LEASE = Lease(
 
 
 @asynccontextmanager
-async def asked(folder: Path, lease: Lease | None) -> AsyncIterator[tuple[LeaseCalls, Leases]]:
+async def asked(folder: Path, lease: Lease | None) -> AsyncIterator[tuple[Renew, Leases]]:
     """Open the calls of a member to a ledger that grants this lease, or none."""
     async with Leases(lease).listening(folder) as ledger:
         route = LedgerRoute(Settings(run_folder=str(folder), database_url="postgresql://"))
-        yield LeaseCalls(route), ledger
+        yield route.renewals(), ledger
         await route.close()
 
 
 async def test_lease_comes_back_whole(tmp_path: Path) -> None:
     renewal = Renewal(member="m-1", load=3, map_version=6)
-    async with asked(tmp_path, LEASE) as (calls, ledger):
-        assert await calls.renew(renewal) == LEASE
+    async with asked(tmp_path, LEASE) as (renew, ledger):
+        assert await renew(renewal) == LEASE
     assert ledger.renewals == [renewal]
 
 
 async def test_ledger_that_does_not_acknowledge_is_heard(tmp_path: Path) -> None:
     """A member that took silence of Postgres for a lease would send for shards of others."""
-    async with asked(tmp_path, None) as (calls, _):
+    async with asked(tmp_path, None) as (renew, _):
         with pytest.raises(ServiceError) as refused:
-            await calls.renew(Renewal(member="m-1"))
+            await renew(Renewal(member="m-1"))
     assert refused.value.code is ErrorCode.LEDGER_UNAVAILABLE
 
 
