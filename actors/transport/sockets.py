@@ -18,7 +18,7 @@ import os
 import struct
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import msgspec
 
@@ -28,9 +28,10 @@ from core.errors import ServiceError
 log = logging.getLogger("callboard.sockets")
 
 Call = Callable[..., Awaitable[Any]]
-Heard = Callable[["Connection", Any], None]
+Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
-BUFFER_BYTES = 1 << 16
+# A frame up to this size is read without a pause of its connection.
+BUFFER_BYTES: Final = 1 << 20
 CONNECTIONS_MAX = 1_000
 SOCKETS_FOLDER = "s"
 LENGTH: Final = struct.Struct("!I")
@@ -48,80 +49,29 @@ def socket_path(run_folder: str, actor: str) -> Path | None:
     return Path(run_folder) / SOCKETS_FOLDER / short
 
 
-class Connection(asyncio.BufferedProtocol):
-    """One end of a connection: values out, values in, each as a frame with msgpack.
+def send(writer: asyncio.StreamWriter, value: object) -> None:
+    """Send one plain value as a frame."""
+    body = msgspec.msgpack.encode(value)
+    writer.writelines((LENGTH.pack(len(body)), body))
 
-    Args:
-        on_value: gets each value that arrives, `UNREADABLE` for a frame that holds none.
-        on_lost: called once, when either side has ended the connection.
+
+async def receive(reader: asyncio.StreamReader) -> Any:
+    """Return the value of the next frame, `UNREADABLE` for a frame that holds none.
+
+    Raises:
+        ConnectionError: the other side has ended the connection, or the frame is too large.
     """
-
-    def __init__(self, on_value: Heard, on_lost: Callable[[Connection], None]) -> None:
-        self._on_value = on_value
-        self._on_lost = on_lost
-        self._buffer = bytearray(BUFFER_BYTES)
-        self._end = 0  # of what has arrived
-        self._transport: asyncio.Transport | None = None
-        self._is_closed = False
-        self.is_lost = False
-
-    def send(self, value: object) -> None:
-        """Send one plain value."""
-        assert self._transport is not None
-        body = msgspec.msgpack.encode(value)
-        self._transport.writelines((LENGTH.pack(len(body)), body))
-
-    def close(self) -> None:
-        """End the connection, once it is made; what is not sent yet is lost."""
-        self._is_closed = True
-        if self._transport is not None:
-            self._transport.abort()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # Not asked for its class: uvloop's transports are not asyncio's.
-        self._transport = cast(asyncio.Transport, transport)
-        if self._is_closed:
-            self._transport.abort()
-
-    def get_buffer(self, sizehint: int) -> memoryview:
-        if self._end == len(self._buffer):
-            self._buffer.extend(bytes(len(self._buffer)))
-        return memoryview(self._buffer)[self._end :]
-
-    def buffer_updated(self, nbytes: int) -> None:
-        self._end += nbytes
-        view, begin = memoryview(self._buffer), 0
-        while self._end - begin >= LENGTH.size:
-            (size,) = LENGTH.unpack_from(view, begin)
-            if size > BODY_BYTES_MAX:
-                log.error("connection ended: frame of %d bytes, limit %d", size, BODY_BYTES_MAX)
-                self._end = 0
-                return self.close()
-            end = begin + LENGTH.size + size
-            if self._end < end:
-                break
-            value = _value(view[begin + LENGTH.size : end])
-            begin = end
-            self._on_value(self, value)
-        if begin == self._end and len(self._buffer) == BUFFER_BYTES:
-            self._end = 0
-        elif begin:
-            rest = self._buffer[begin : self._end]
-            self._end = len(rest)
-            # A new one: the loop may still hold a view of the old one, and it may have grown.
-            self._buffer = rest + bytes(max(0, BUFFER_BYTES - len(rest)))
-        return None
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.is_lost = True
-        self._on_lost(self)
-
-
-def _value(body: memoryview) -> object:
+    try:
+        (size,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
+        if size > BODY_BYTES_MAX:
+            raise ConnectionError(f"frame of {size} bytes, limit {BODY_BYTES_MAX}")
+        body = await reader.readexactly(size)
+    except asyncio.IncompleteReadError:
+        raise ConnectionError("the connection was lost") from None
     try:
         return msgspec.msgpack.decode(body)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        log.error("got a frame of %d bytes that cannot be read: %s", len(body), error)
+        log.error("got a frame of %d bytes that cannot be read: %s", size, error)
         return UNREADABLE
 
 
@@ -136,8 +86,7 @@ class SocketServer:
 
     def __init__(self, methods: Mapping[str, Any]) -> None:
         self._methods = dict(methods)
-        self._open: dict[Connection, Call | None] = {}
-        self._calls: set[asyncio.Task[None]] = set()
+        self._serving: set[asyncio.Task[None]] = set()
         self._listener: asyncio.AbstractServer | None = None
         self._is_closed = False
 
@@ -150,8 +99,7 @@ class SocketServer:
         path.parent.mkdir(mode=0o700, exist_ok=True)
         # Bound beside its place and moved there: no peer finds a socket that does not listen yet.
         fresh = path.with_suffix(f".{os.getpid()}")
-        loop = asyncio.get_running_loop()
-        self._listener = await loop.create_unix_server(self._connection, fresh)
+        self._listener = await asyncio.start_unix_server(self._accept, fresh, limit=BUFFER_BYTES)
         fresh.rename(path)
 
     async def close(self) -> None:
@@ -159,37 +107,36 @@ class SocketServer:
         self._is_closed = True
         if self._listener is not None:
             self._listener.close()
-        for connection in list(self._open):
-            connection.close()
-        for task in self._calls:
+        for task in self._serving:
             task.cancel()
-        await asyncio.gather(*self._calls, return_exceptions=True)
+        await asyncio.gather(*self._serving, return_exceptions=True)
 
-    def _connection(self) -> Connection:
-        connection = Connection(self._hear, self._forget)
-        self._open[connection] = None
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._is_closed:  # it was accepted before
-            connection.close()
-        return connection
-
-    def _forget(self, connection: Connection) -> None:
-        self._open.pop(connection, None)
-
-    def _hear(self, connection: Connection, value: Any) -> None:
-        method = self._open.get(connection)
-        if method is not None:
-            task = asyncio.get_running_loop().create_task(_answer(connection, method, value))
-            self._calls.add(task)
-            task.add_done_callback(self._calls.discard)
+            writer.transport.abort()
             return
-        named = self._methods.get(value) if isinstance(value, str) else None
-        if named is not None and len(self._open) <= CONNECTIONS_MAX:
-            self._open[connection] = named
-        else:
-            # Not what was named: it may be the contents of a call.
-            is_known = named is not None
-            log.error("refused is_known=%s connections=%d", is_known, len(self._open))
-            connection.close()
+        task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
+        self._serving.add(task)
+
+        def end(_: object) -> None:  # also of a task that was cancelled before its first step
+            self._serving.discard(task)
+            writer.transport.abort()
+
+        task.add_done_callback(end)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            name = await receive(reader)
+            method = self._methods.get(name) if isinstance(name, str) else None
+            if method is None or len(self._serving) > CONNECTIONS_MAX:
+                # Not what was named: it may be the contents of a call.
+                is_known, count = method is not None, len(self._serving)
+                log.error("refused is_known=%s connections=%d", is_known, count)
+                return
+            while True:
+                await _answer(writer, method, await receive(reader))
+        except ConnectionError as error:
+            log.debug("a connection has ended reason=%s", error)
 
 
 class SocketCall:
@@ -205,8 +152,8 @@ class SocketCall:
         self._path = str(path)
         self._method = method
         self._otherwise = otherwise
-        self._idle: list[Connection] = []
-        self._replies: dict[Connection, asyncio.Future[Any]] = {}
+        self._idle: list[Stream] = []
+        self._busy: set[asyncio.StreamWriter] = set()
 
     async def __call__(self, *arguments: Any) -> Any:
         """Carry one call; one that overlaps another gets a connection of its own.
@@ -214,58 +161,49 @@ class SocketCall:
         Raises:
             ConnectionError: the other side went away, whether it acted is unknown.
         """
-        connection = self._idle.pop() if self._idle else await self._connect()
-        if connection is None:
+        stream = self._take_idle() or await self._connect()
+        if stream is None:
             return await self._otherwise(*arguments)
+        reader, writer = stream
+        self._busy.add(writer)
         try:
-            connection.send(arguments)
-        except BaseException:
-            connection.close()
-            raise
-        reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._replies[connection] = reply
-        try:
-            is_result, value = _reply(await reply)
+            send(writer, arguments)
+            is_result, value = _reply(await receive(reader))
         except BaseException:  # given up half-way: what still comes on it answers no call
-            connection.close()
+            writer.transport.abort()
             raise
         finally:
-            self._replies.pop(connection, None)
-        self._idle.append(connection)
+            self._busy.discard(writer)
+        self._idle.append(stream)
         if is_result:
             return value
         raise decode_failure(value)
 
     def close(self) -> None:
         """End the connections; calls under way get a ConnectionError."""
-        for connection in [*self._idle, *self._replies]:
-            connection.close()
+        for writer in (*self._busy, *(writer for _, writer in self._idle)):
+            writer.transport.abort()
 
-    async def _connect(self) -> Connection | None:
+    def _take_idle(self) -> Stream | None:
+        while self._idle:
+            reader, writer = self._idle.pop()
+            if not (reader.at_eof() or writer.is_closing()):
+                return reader, writer
+            writer.transport.abort()
+        return None
+
+    async def _connect(self) -> Stream | None:
         """Return a new connection; None while nothing listens."""
-        connection = Connection(self._hear, self._lost)
-        loop = asyncio.get_running_loop()
         try:
-            await loop.create_unix_connection(lambda: connection, self._path)
+            reader, writer = await asyncio.open_unix_connection(self._path, limit=BUFFER_BYTES)
         except OSError:
             return None
         # It may have been lost before this task ran again; nothing was sent on it.
-        if connection.is_lost:
+        if reader.at_eof():
+            writer.transport.abort()
             return None
-        connection.send(self._method)
-        return connection
-
-    def _hear(self, connection: Connection, value: Any) -> None:
-        reply = self._replies.get(connection)
-        if reply is not None and not reply.done():
-            reply.set_result(value)
-
-    def _lost(self, connection: Connection) -> None:
-        if connection in self._idle:
-            self._idle.remove(connection)
-        reply = self._replies.get(connection)
-        if reply is not None and not reply.done():
-            reply.set_exception(ConnectionError(f"{self._method}: the connection was lost"))
+        send(writer, self._method)
+        return reader, writer
 
 
 def _reply(value: object) -> tuple[bool, Any]:
@@ -279,13 +217,13 @@ def _reply(value: object) -> tuple[bool, Any]:
             raise ConnectionError("the reply cannot be read")
 
 
-async def _answer(connection: Connection, method: Call, arguments: Any) -> None:
+async def _answer(writer: asyncio.StreamWriter, method: Call, arguments: Any) -> None:
+    """Send the reply to a call: its result, or the failure that is raised at the caller."""
     try:
         if not isinstance(arguments, list):
             raise Undecodable("no arguments of a call")
-        reply: list[Any] = [True, await method(*arguments)]
-        connection.send(reply)
+        send(writer, [True, await method(*arguments)])
     except Exception as error:  # the edge to another process: it is raised over there
         if not isinstance(error, ServiceError):
             log.exception("a call failed")
-        connection.send([False, encode_failure(error)])
+        send(writer, [False, encode_failure(error)])

@@ -69,8 +69,8 @@ class Owner:
     def cut(self) -> None:
         """End every connection, as the end of a process does."""
         assert self.server is not None
-        for connection in list(self.server._server._open):
-            connection.close()
+        for connection in self.server._server._serving:
+            connection.cancel()
 
     async def finished(self, watcher: str) -> dict[str, bytes | None]:
         """Tell of no end."""

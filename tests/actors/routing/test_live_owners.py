@@ -12,7 +12,7 @@ from actors.gateway.gateway import Gateway
 from actors.routing.live_owners import LiveOwners
 from actors.routing.publishes import publish_once
 from actors.transport.ledger_route import LedgerRoute
-from actors.transport.messages import Moved, WorkflowEnd
+from actors.transport.messages import Moved, WatchReply, WorkflowEnd
 from actors.transport.wire import ENDS
 from core.errors import ErrorCode
 from core.settings import Settings
@@ -225,7 +225,7 @@ async def test_ends_are_heard_from_every_live_member_by_its_address(
             return {ID: ENDS.encode(end)} if self.calls else await super().finished(watcher)
 
     async with gateway_of(tmp_path) as gateway:
-        owner = Ending([])
+        owner = Ending([WatchReply()])
         owner.calls.append([])
         async with owner.listening(tmp_path, "address"):
             former = member("m-1", address="address", is_live=False)

@@ -17,9 +17,10 @@ import pytest
 from actors.transport.sockets import (
     BUFFER_BYTES,
     UNREADABLE,
-    Connection,
     SocketCall,
     SocketServer,
+    receive,
+    send,
     socket_path,
 )
 from actors.transport.wire import decode_failure
@@ -150,44 +151,29 @@ async def test_a_call_that_is_given_up_leaves_no_reply_to_the_next(
     assert await call([4]) == [8]
 
 
-def connected() -> tuple[Connection, list[Any]]:
-    """Return a connection, and what it has heard."""
-    heard: list[Any] = []
-    return Connection(lambda _, value: heard.append(value), lambda _: None), heard
-
-
 def frame(value: object) -> bytes:
     """Return a value as it is sent."""
     body = msgspec.msgpack.encode(value)
     return len(body).to_bytes(4, "big") + body
 
 
-def arrive(connection: Connection, sent: bytes) -> int:
-    """Let a connection read as much as it has room for; return how much."""
-    # Held while it is read, as by a loop: a buffer that is viewed cannot grow.
-    view = connection.get_buffer(-1)
-    size = min(len(view), len(sent))
-    view[:size] = sent[:size]
-    connection.buffer_updated(size)
-    return size
-
-
-def test_frames_are_the_same_however_they_are_cut() -> None:
+async def test_frames_are_the_same_however_they_are_cut() -> None:
     rng = random.Random(1)
-    for _ in range(100):
-        values = [
-            rng.randbytes(rng.choice((0, 1, 200, BUFFER_BYTES - 9, BUFFER_BYTES, 200_000)))
-            for _ in range(8)
-        ]
-        sent = b"".join(map(frame, values))
-        connection, heard = connected()
+    for _ in range(20):
+        values = [rng.randbytes(rng.choice((0, 1, 200, 70_000, BUFFER_BYTES))) for _ in range(8)]
+        unread = frame(1) + (1).to_bytes(4, "big") + b"\xc1" + frame(2)
+        sent, reader = b"".join(map(frame, values)) + unread, asyncio.StreamReader()
+        reading = asyncio.ensure_future(heard(reader, len(values) + 3))
         while sent:
-            size = rng.choice((1, 4, 5, 300, BUFFER_BYTES, len(sent)))
-            sent = sent[arrive(connection, sent[:size]) :]
-        assert heard == values
-        arrive(connection, frame(1) + (1).to_bytes(4, "big") + b"\xc1" + frame(2))
-        assert heard[-3:] == [1, UNREADABLE, 2]
-        assert len(connection.get_buffer(-1)) == BUFFER_BYTES, "what has grown is let go of"
+            size = rng.choice((1, 4, 5, 300, 70_000, len(sent)))
+            reader.feed_data(sent[:size])
+            sent = sent[size:]
+            await asyncio.sleep(0)
+        assert await reading == [*values, 1, UNREADABLE, 2]
+
+
+async def heard(reader: asyncio.StreamReader, count: int) -> list[Any]:
+    return [await receive(reader) for _ in range(count)]
 
 
 async def test_only_this_user_can_reach_the_socket(
@@ -278,12 +264,10 @@ async def test_a_call_of_what_there_is_not_is_refused_and_its_contents_are_not_l
     actor: tuple[Actor, SocketServer, Path], caplog: pytest.LogCaptureFixture
 ) -> None:
     """What stands in the place of a name may be anything, as a command with a key in it."""
-    lost = asyncio.Event()
-    connection = Connection(lambda *_: None, lambda _: lost.set())
-    loop = asyncio.get_running_loop()
-    await loop.create_unix_connection(lambda: connection, str(actor[2]))
-    connection.send("a secret")
+    reader, writer = await asyncio.open_unix_connection(str(actor[2]))
+    send(writer, "a secret")
     async with asyncio.timeout(60):
-        await lost.wait()
+        assert await reader.read() == b""
+    writer.close()
     assert "refused is_known=False" in caplog.text
     assert "secret" not in caplog.text
