@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 
-from actors.process.loop_clock import every
+from actors.process.loop_clock import every, wall_ms
 from ledger.reads.reader import LedgerReader
 from ledger.workflows.overdue import Overdue, held_past_deadline
 
@@ -37,11 +36,7 @@ class EscrowWatch:
     async def run(self) -> None:
         """Check until cancelled; first after a minute, when a restart has caught up."""
         await asyncio.sleep(CHECK_INTERVAL_S)
-        await every(
-            CHECK_INTERVAL_S,
-            lambda: self.check_once(time.time_ns() // 1_000_000),
-            "check of escrows",
-        )
+        await every(CHECK_INTERVAL_S, lambda: self.check_once(wall_ms()), "check of escrows")
 
     async def check_once(self, now_ms: int) -> Overdue:
         """Log overdue escrows, and once when there are none any more; return them."""

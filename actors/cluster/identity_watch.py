@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from actors.process.loop_clock import every
+from actors.process.loop_clock import every, wall_ms
 from actors.transport.ledger_route import LedgerRoute
 from actors.transport.names import TIMEKEEPER
 from core.settings import Settings
@@ -55,7 +54,7 @@ class IdentityWatch:
 
     async def run(self) -> None:
         """Look until cancelled."""
-        await every(ROUND_S, lambda: self.round(now_ms()), "round of identity")
+        await every(ROUND_S, lambda: self.round(wall_ms()), "round of identity")
 
     async def round(self, at_ms: int) -> None:
         """Note that the service is ready, and do what is due at a time, Unix ms.
@@ -112,8 +111,3 @@ class IdentityWatch:
                 log.info("done what was due key=%s", command.key)
             else:
                 log.warning("not done what was due key=%s error=%s", command.key, outcome.error)
-
-
-def now_ms() -> int:
-    """Return the wall time, Unix ms."""
-    return time.time_ns() // 1_000_000

@@ -35,7 +35,7 @@ from actors.cluster.reporting.metric_totals import MetricTotals
 from actors.cluster.scaling.machine_watch import MachineWatch
 from actors.cluster.serve_watch import ServeWatch
 from actors.dispatch.probes import Prober
-from actors.process.loop_clock import monotonic_ms
+from actors.process.loop_clock import every, monotonic_ms
 from actors.process.startup import configure_logging, parse_settings_argument
 from core.metric_families import Key, Report
 from core.shards.shard import SHARDS
@@ -151,16 +151,11 @@ class Timekeeper:
         return os.getpid()
 
     async def _run(self) -> None:
-        while True:
-            try:
-                await self._round()
-            except Exception:  # the edge of the loop: a failed round must not end the watch
-                log.exception("round failed")
-            self._rounds += 1
-            await asyncio.sleep(ROUND_S)
+        await every(ROUND_S, self._round, "round of owners")
 
     async def _round(self) -> None:
         """Run one round: 1. create and end actors; 2. ping owners, and restart silent ones."""
+        self._rounds += 1
         machines = await asyncio.to_thread(cores_of_machines)
         released = self._machines.released
         made, gone = self._owners.ensure_actors(

@@ -27,6 +27,11 @@ def monotonic_ms() -> int:
     return time.monotonic_ns() // _MS
 
 
+def wall_ms() -> int:
+    """Return the machine's wall time, Unix milliseconds."""
+    return time.time_ns() // _MS
+
+
 async def every(seconds: float, work: Callable[[], Awaitable[object]], name: str) -> None:
     """Do some work until cancelled, and pause after each time; a failure is logged."""
     while True:

@@ -75,11 +75,6 @@ class Channel(Generic[Request, Reply]):
         self._pump: asyncio.Task[None] | None = None
 
     @property
-    def unanswered(self) -> int:
-        """How many requests have no reply yet: those that wait, and those under way."""
-        return self.queued + len(self._open)
-
-    @property
     def is_full(self) -> bool:
         """Whether `submit` would refuse a request now."""
         return self.queued >= self._capacity

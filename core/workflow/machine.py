@@ -177,10 +177,6 @@ class WorkflowMachine:
         """Return the agents and verifiers of all open attempts."""
         return agents_at_work(self._workflow)
 
-    def result_of(self, name: str) -> str | BlobRef | None:
-        """Return the text of a node's result, or its `BlobRef`; None while it has not succeeded."""
-        return self._workflow.results.get(name)
-
     def results_for(self, name: str) -> dict[str, str | BlobRef]:
         """Return the texts of the results that this node's inputs need, or their `BlobRef`s."""
         node = self.compiled.nodes[name]

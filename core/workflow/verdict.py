@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import codecs
 import re
-from datetime import UTC, datetime
+from datetime import UTC
+from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
 from msgspec import Struct, field
@@ -59,12 +60,6 @@ _UNKNOWN_CAPABILITY_FORMS: Final = (
     # Without the id, or with the agent's own name of it, nothing else stands there.
     rf"\A(?:{_UNKNOWN}|no such) capability\W{{0,4}}(?:cap\.[\w.-]*+)?\W*\Z",
     rf"\A(?:the |this )?capability (?:is )?{_UNKNOWN}\W*\Z",
-)
-# RFC 9110 section 5.6.7: the form of today and the two obsolete ones.
-_HTTP_DATES: Final = (
-    "%a, %d %b %Y %H:%M:%S GMT",
-    "%A, %d-%b-%y %H:%M:%S GMT",
-    "%a %b %d %H:%M:%S %Y",
 )
 _DATE_CHARS_MAX: Final = 40
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
@@ -314,13 +309,12 @@ def retry_after_ms(header: str | None, at_ms: int) -> int:
     if text.isascii() and text.isdigit():
         # The length bounds the number before it is converted.
         return min(int(text[:9]) * 1_000, RETRY_AFTER_MS_MAX)
-    for form in _HTTP_DATES:
-        try:
-            due_ms = unix_ms(datetime.strptime(text[:_DATE_CHARS_MAX], form).replace(tzinfo=UTC))
-        except ValueError:
-            continue
-        return min(max(due_ms - at_ms, 0), RETRY_AFTER_MS_MAX)
-    return 0
+    try:
+        due = parsedate_to_datetime(text[:_DATE_CHARS_MAX])
+    except (ValueError, OverflowError):
+        return 0
+    due_ms = unix_ms(due if due.tzinfo is not None else due.replace(tzinfo=UTC))
+    return min(max(due_ms - at_ms, 0), RETRY_AFTER_MS_MAX)
 
 
 def _described(value: Any) -> str:

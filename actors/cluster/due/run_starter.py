@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import time
 from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple
 
+from actors.process.loop_clock import wall_ms
 from actors.routing.live_owners import LiveOwners
 from actors.routing.publishes import publish_all
 from actors.transport.ledger_route import LedgerRoute
@@ -88,7 +88,7 @@ class RunStarter:
 
     def new_ids(self) -> tuple[str, str]:
         """Return the ids of a new workflow, in a shard of an owner that has room, and its task."""
-        at_ms = time.time_ns() // 1_000_000
+        at_ms = wall_ms()
         workflow_id, task_id = (uuid7(at_ms=at_ms, entropy=os.urandom(10)) for _ in range(2))
         return self._owners.place(workflow_id) or workflow_id, task_id
 

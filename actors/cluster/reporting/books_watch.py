@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from contextlib import aclosing, suppress
 from typing import Final, NamedTuple
 
+from actors.process.loop_clock import wall_ms
 from core.metric_families import Key
 from ledger.proofs.books import BooksCheck, Disagreement
 from ledger.reads.reader import LedgerReader
@@ -62,7 +63,7 @@ class BooksWatch:
     def request(self) -> int:
         """Let a check begin when the running one has ended; return the time of the request, ms."""
         self._requested.set()
-        return _now_ms()
+        return wall_ms()
 
     async def run(self) -> None:
         """Check until cancelled."""
@@ -81,7 +82,7 @@ class BooksWatch:
 
     async def check_once(self) -> None:
         """Check all books; log an alarm for the first row that disagrees."""
-        started_ms = _now_ms()
+        started_ms = wall_ms()
         problem: Disagreement | None = None
         check = BooksCheck(self._reader.rows)
         began_s = time.monotonic()
@@ -90,12 +91,8 @@ class BooksWatch:
                 problem = found
                 await asyncio.sleep(PAUSES_PER_PAGE * (time.monotonic() - began_s))
                 began_s = time.monotonic()
-        self.result = BooksResult(started_ms, _now_ms(), check.entries, check.rows, problem)
+        self.result = BooksResult(started_ms, wall_ms(), check.entries, check.rows, problem)
         if problem is None:
             log.info("books agree entries=%d rows=%s", check.entries, check.rows)
         else:
             log.error("books disagree %s", problem)
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from actors.cluster.scaling import ray_machines
-from actors.process.loop_clock import monotonic_ms
+from actors.process.loop_clock import every, monotonic_ms
 from actors.transport.ledger_route import LedgerRoute
 from actors.transport.names import TIMEKEEPER
 from core.settings import Settings
@@ -55,12 +55,8 @@ class MachineWatch:
 
     async def run(self) -> None:
         """Watch until cancelled; where there is one machine only, nothing could leave it."""
-        while self._is_cluster:
-            try:
-                await self._round()
-            except Exception:  # the edge of the loop: a failed round must not end the watch
-                log.exception("machines not looked at")
-            await asyncio.sleep(ROUND_S)
+        if self._is_cluster:
+            await every(ROUND_S, self._round, "round of machines")
 
     async def _round(self) -> None:
         draining = await asyncio.to_thread(ray_machines.draining_machines)
