@@ -49,17 +49,17 @@ def current(auditor: Auditor) -> tuple[Any, ...]:
     return tuple(row)
 
 
-async def registered(store: LedgerStore) -> None:
-    """Open a ledger with an agent whose key is K1."""
-    await store.commit([card(public_key="K1")], AT)
+@pytest.fixture
+async def store(empty_store: LedgerStore) -> LedgerStore:
+    """The test's ledger with an agent whose key is K1."""
+    await empty_store.commit([card(public_key="K1")], AT)
+    return empty_store
 
 
 async def test_each_key_takes_the_place_of_the_one_before(
-    next_writer: NextWriter, auditor: Auditor
+    store: LedgerStore, next_writer: NextWriter, auditor: Auditor
 ) -> None:
     """In one batch, and in others after a restart; by rotation and by a card."""
-    store = await next_writer()
-    await registered(store)
     outcomes = await store.commit([rotate("K2", "K1"), rotate("K3", "K2", overlap_ms=50)], AT + 10)
     assert [one.error for one in outcomes] == [None, None]
     assert outcomes[1].result == {
@@ -77,10 +77,10 @@ async def test_each_key_takes_the_place_of_the_one_before(
     assert current(auditor) == ("K6", 6, 30, 7), "a card without a key changes none"
 
 
-async def test_no_key_of_the_history_comes_back(next_writer: NextWriter, auditor: Auditor) -> None:
+async def test_no_key_of_the_history_comes_back(
+    store: LedgerStore, next_writer: NextWriter, auditor: Auditor
+) -> None:
     """By no way: then no proof can be replayed. Also within one batch, and after a restart."""
-    store = await next_writer()
-    await registered(store)
     outcomes = await store.commit(
         [
             rotate("K1", "K1"),
@@ -103,10 +103,8 @@ async def test_no_key_of_the_history_comes_back(next_writer: NextWriter, auditor
 
 
 async def test_a_key_that_stands_in_the_history_already_can_be_replaced(
-    next_writer: NextWriter, auditor: Auditor
+    store: LedgerStore, next_writer: NextWriter, auditor: Auditor
 ) -> None:
-    store = await next_writer()
-    await registered(store)
     await store.commit([rotate("K2", "K1")], AT + 1)
     auditor.connection.execute("UPDATE agent SET public_key = 'K1'")
     store = await next_writer()
@@ -118,54 +116,49 @@ async def test_a_key_that_stands_in_the_history_already_can_be_replaced(
     assert history(auditor) == [(1, "K1", 0, 1), (3, "K3", 2, 3)]
 
 
-async def test_a_card_that_is_refused_replaces_no_key(
-    empty_store: LedgerStore, auditor: Auditor
-) -> None:
+async def test_a_card_that_is_refused_replaces_no_key(store: LedgerStore, auditor: Auditor) -> None:
     """An agent that comes back beyond its owner's bound, with another key."""
-    await registered(empty_store)
     leaves = DeregisterAgent(
         key=new_key(), actor_did=PAYER, owner_did=PAYER, is_admin=False, did=AGENT
     )
-    outcomes = await empty_store.commit([leaves, card(public_key="K2", owner_agents_max=0)], AT + 1)
+    outcomes = await store.commit([leaves, card(public_key="K2", owner_agents_max=0)], AT + 1)
     assert [one.error for one in outcomes] == [None, ErrorCode.CONFLICT]
     assert (history(auditor), current(auditor)[0]) == ([], "K1")
 
 
 async def test_the_newest_revision_stays_whatever_else_is_in_the_batch(
-    empty_store: LedgerStore, auditor: Auditor
+    store: LedgerStore, auditor: Auditor
 ) -> None:
     """Rows of a batch are not written in the order of its commands."""
-    await registered(empty_store)
     gone = DeregisterAgent(
         key=new_key(), actor_did=PAYER, owner_did=PAYER, is_admin=False, did=AGENT
     )
-    await empty_store.commit([gone, rotate("K2", "K1")], AT + 1)
+    await store.commit([gone, rotate("K2", "K1")], AT + 1)
     assert current(auditor) == ("K2", 2, 1, 3)
-    assert empty_store.cache.agents[AGENT].revision == 3
-    await empty_store.commit([rotate("K3", "K2"), card()], AT + 2)
+    assert store.cache.agents[AGENT].revision == 3
+    await store.commit([rotate("K3", "K2"), card()], AT + 2)
     assert current(auditor) == ("K3", 3, 2, 5)
     assert auditor.one("SELECT status FROM agent") == "active"
 
 
 async def test_keys_of_a_claim_that_yields_do_not_bar_those_of_the_proof(
-    empty_store: LedgerStore, auditor: Auditor
+    store: LedgerStore, auditor: Auditor
 ) -> None:
     """Who claims a DID without a proof can put its true key into the history, and fill that."""
     claim = [card(public_key=key) for key in ("true", "thief's")]
     proof = OwnershipProof.OPERATOR
     proven = card(owner_did=AGENT, public_key="true", proof=proof, lines_taken=())
-    outcomes = await empty_store.commit([*claim, proven, rotate("next", "true")], AT)
+    outcomes = await store.commit([*claim, proven, rotate("next", "true")], AT)
     assert [one.error for one in outcomes] == [None] * 4
     assert current(auditor)[0] == "next"
 
 
 async def test_an_administrator_who_changes_a_card_proves_no_claim(
-    empty_store: LedgerStore, auditor: Auditor
+    store: LedgerStore, auditor: Auditor
 ) -> None:
     """Whose the DID is, is granted by naming its owner in a registration."""
-    await registered(empty_store)
     admins = "did:test:admin"
     changed = [card(actor_did=admins, is_admin=True), card(owner_did=admins, is_admin=True)]
-    outcomes = await empty_store.commit(changed, AT + 1)
+    outcomes = await store.commit(changed, AT + 1)
     assert [one.error for one in outcomes] == [None, None]
     assert auditor.one("SELECT proven_by FROM agent") is None

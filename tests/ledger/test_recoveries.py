@@ -91,9 +91,11 @@ def named_agents() -> list[RegisterAgent | SetGuardians]:
     return [card(public_key="K1"), *named, guardians()]
 
 
-async def opened(store: LedgerStore) -> None:
-    """Open a ledger with them."""
-    await store.commit(named_agents(), AT)
+@pytest.fixture
+async def store(empty_store: LedgerStore) -> LedgerStore:
+    """The test's ledger with these agents."""
+    await empty_store.commit(named_agents(), AT)
+    return empty_store
 
 
 def current(auditor: Auditor) -> str:
@@ -107,11 +109,9 @@ def state(auditor: Auditor, new: str = "K2") -> str:
 
 
 async def test_so_many_guardians_replace_a_key_and_end_what_it_gave(
-    next_writer: NextWriter, auditor: Auditor
+    store: LedgerStore, next_writer: NextWriter, auditor: Auditor
 ) -> None:
     """One after the other, over a restart; heartbeat tokens and API keys of the agent end."""
-    store = await next_writer()
-    await opened(store)
     await store.commit([api_key("k", b"k" * 32, owner_did=AGENT)], AT)
     first, same = await store.commit([request(SOCIAL, ONE), request(SOCIAL, ONE)], AT + 1)
     assert [one.result for one in (first, same)] == [{"status": "pending"}] * 2
@@ -128,12 +128,11 @@ async def test_so_many_guardians_replace_a_key_and_end_what_it_gave(
 
 
 async def test_strangers_ask_for_nothing_and_signatures_must_still_be_theirs(
-    empty_store: LedgerStore, auditor: Auditor
+    store: LedgerStore, auditor: Auditor
 ) -> None:
-    await opened(empty_store)
     stale = request(SOCIAL, ONE, TWO)
     stale = replace(stale, signers=((ONE, "an older key"), stale.signers[1]))
-    outcomes = await empty_store.commit(
+    outcomes = await store.commit(
         [
             request(SOCIAL),
             stale,
@@ -154,52 +153,49 @@ async def test_strangers_ask_for_nothing_and_signatures_must_still_be_theirs(
     assert current(auditor) == "K1"
     auditor.connection.execute("UPDATE guardian_set SET owner_did = %s", (STRANGER,))
     asked = [request(BY_CUSTODIAN, CUSTODIAN, actor=actor) for actor in (PAYER, STRANGER)]
-    outcomes = await empty_store.commit(asked, AT + 2)
+    outcomes = await store.commit(asked, AT + 2)
     assert [one.error for one in outcomes] == [CONFLICT, FORBIDDEN], "an owner of before's"
 
 
 async def test_a_stranger_without_a_signature_adds_to_no_request_and_learns_of_none(
-    empty_store: LedgerStore, auditor: Auditor
+    store: LedgerStore, auditor: Auditor
 ) -> None:
     """Who knows the new key, which is no secret, would read the request in the reply."""
-    await opened(empty_store)
     asked = [request(SOCIAL, ONE), request(SOCIAL), request(TIME_LOCK), cancel(), request(SOCIAL)]
-    outcomes = await empty_store.commit(asked, AT + 1)
+    outcomes = await store.commit(asked, AT + 1)
     assert [one.error for one in outcomes] == [None, FORBIDDEN, FORBIDDEN, None, FORBIDDEN]
     asks = "SELECT count(*) FROM audit_event WHERE event_type = 'recovery.requested'"
     assert auditor.one(asks) == 1
     auditor.connection.execute("UPDATE guardian_set SET owner_did = %s", (STRANGER,))
-    (unnamed,) = await empty_store.commit([request(SOCIAL, new="K3")], AT + 2)
+    (unnamed,) = await store.commit([request(SOCIAL, new="K3")], AT + 2)
     assert unnamed.error is FORBIDDEN, "whether guardians are named is not a stranger's business"
 
 
 async def test_a_recovered_key_ends_what_the_keys_of_the_agent_have_made(
-    empty_store: LedgerStore, auditor: Auditor
+    store: LedgerStore, auditor: Auditor
 ) -> None:
     """A key with the admin right that stands on one of the agent's keys ends with it."""
-    await opened(empty_store)
     made = [
         api_key("k", b"k" * 32, owner_did=AGENT),
         replace(api_key("child", b"c" * 32, owner_did=STRANGER), parent_id="k"),
         replace(api_key("grandchild", b"g" * 32, owner_did=ONE), parent_id="child"),
         api_key("own", b"o" * 32, owner_did=STRANGER),
     ]
-    assert [one.error for one in await empty_store.commit(made, AT)] == [None] * 4
-    await empty_store.commit([request(BY_CUSTODIAN, CUSTODIAN)], AT + 1)
+    assert [one.error for one in await store.commit(made, AT)] == [None] * 4
+    await store.commit([request(BY_CUSTODIAN, CUSTODIAN)], AT + 1)
     live = "SELECT string_agg(id, ' ') FROM api_key WHERE revoked_ms IS NULL"
     assert auditor.one(live) == "own"
 
 
 async def test_open_requests_are_bounded_and_one_key_is_asked_for_once(
-    empty_store: LedgerStore, auditor: Auditor
+    store: LedgerStore, auditor: Auditor
 ) -> None:
-    await opened(empty_store)
     asked = [request(SOCIAL, actor=ONE, new=f"N{number}") for number in range(6)]
-    outcomes = await empty_store.commit(asked, AT + 1)
+    outcomes = await store.commit(asked, AT + 1)
     assert [one.error for one in outcomes] == [None] * 5 + [CONFLICT]
-    freed = await empty_store.commit([cancel("N0"), request(SOCIAL, actor=ONE, new="N5")], AT + 2)
+    freed = await store.commit([cancel("N0"), request(SOCIAL, actor=ONE, new="N5")], AT + 2)
     assert [one.error for one in freed] == [None, None]
-    (again,) = await empty_store.commit([request(SOCIAL, ONE, TWO, new="N0")], AT + 3)
+    (again,) = await store.commit([request(SOCIAL, ONE, TWO, new="N0")], AT + 3)
     assert again.error is CONFLICT, "its signatures would be worth something again"
     with pytest.raises(psycopg.errors.UniqueViolation):
         auditor.connection.execute(
@@ -209,21 +205,20 @@ async def test_open_requests_are_bounded_and_one_key_is_asked_for_once(
 
 
 async def test_a_time_lock_runs_once_after_its_delay_of_ready_time(
-    empty_store: LedgerStore, database: Database, auditor: Auditor
+    store: LedgerStore, database: Database, auditor: Auditor
 ) -> None:
-    await opened(empty_store)
     reader = LedgerReader(database.service_url, pool_size=1)
-    (asked,) = await empty_store.commit([request(TIME_LOCK, CUSTODIAN)], AT + 1)
+    (asked,) = await store.commit([request(TIME_LOCK, CUSTODIAN)], AT + 1)
     assert asked.result == {"status": "waiting"}
     await ready_since(database, auditor)
     auditor.connection.execute("UPDATE readiness SET seen_ms = %s", (AT + 2 * HOUR_MS,))
     assert await due_recoveries(reader, limit=9) == []
-    (early,) = await empty_store.commit([complete()], AT + 2)
+    (early,) = await store.commit([complete()], AT + 2)
     assert early.error is CONFLICT
     auditor.connection.execute("UPDATE readiness SET seen_ms = seen_ms + 1")
     (due,) = await due_recoveries(reader, limit=9)
     assert (str(due["id"]), due["agent_did"]) == (recovery_id(AGENT, "K2"), AGENT)
-    first, again = await empty_store.commit([complete(), complete()], AT + 3)
+    first, again = await store.commit([complete(), complete()], AT + 3)
     assert (first.error, again.status) == (None, OutcomeStatus.REPEATED)
     assert (current(auditor), state(auditor)) == ("K2", "completed")
     assert await due_recoveries(reader, limit=9) == []
@@ -244,28 +239,25 @@ async def test_a_time_lock_runs_once_after_its_delay_of_ready_time(
     ids=["stranger", "guardian", "older key", "current key", "agent", "owner", "who asked"],
 )
 async def test_who_cancels_a_time_lock(
-    empty_store: LedgerStore,
+    store: LedgerStore,
     database: Database,
     auditor: Auditor,
     by: CancelRecovery,
     error: ErrorCode | None,
 ) -> None:
-    await opened(empty_store)
-    await empty_store.commit([request(TIME_LOCK, ONE, actor=ONE)], AT + 1)
-    (cancelled,) = await empty_store.commit([replace(by, key=new_key())], AT + 2)
+    await store.commit([request(TIME_LOCK, ONE, actor=ONE)], AT + 1)
+    (cancelled,) = await store.commit([replace(by, key=new_key())], AT + 2)
     assert cancelled.error is error
     await ready_since(database, auditor)
-    (late,) = await empty_store.commit([complete()], AT + 3)
+    (late,) = await store.commit([complete()], AT + 3)
     assert late.error is (CONFLICT if error is None else None)
     assert current(auditor) == ("K1" if error is None else "K2")
 
 
 async def test_a_time_lock_of_an_owner_of_before_is_void(
-    next_writer: NextWriter, database: Database, auditor: Auditor
+    store: LedgerStore, next_writer: NextWriter, database: Database, auditor: Auditor
 ) -> None:
     """An heir has the agent, and not whom its former owner has let wait."""
-    store = await next_writer()
-    await opened(store)
     await store.commit([request(TIME_LOCK, ONE)], AT + 1)
     auditor.connection.execute("UPDATE agent SET owner_did = %s WHERE did = %s", (STRANGER, AGENT))
     await ready_since(database, auditor)
@@ -276,14 +268,11 @@ async def test_a_time_lock_of_an_owner_of_before_is_void(
 
 
 async def test_a_key_that_has_come_into_the_history_meanwhile_is_not_recovered(
-    empty_store: LedgerStore, database: Database, auditor: Auditor
+    store: LedgerStore, database: Database, auditor: Auditor
 ) -> None:
-    await opened(empty_store)
-    await empty_store.commit(
-        [request(TIME_LOCK, ONE), rotate("K2", "K1"), rotate("K3", "K2")], AT + 1
-    )
+    await store.commit([request(TIME_LOCK, ONE), rotate("K2", "K1"), rotate("K3", "K2")], AT + 1)
     await ready_since(database, auditor)
-    (ended,) = await empty_store.commit([complete()], AT + 3)
+    (ended,) = await store.commit([complete()], AT + 3)
     assert ended.error is None
     assert (current(auditor), state(auditor)) == ("K3", "cancelled")
 
@@ -297,12 +286,10 @@ def by_the_key(*named: str, custodian: str | None = None, delay_hours: int = 1) 
 
 
 async def test_guardians_that_a_stolen_key_has_replaced_count_on_and_end_the_thiefs(
-    next_writer: NextWriter, auditor: Auditor
+    store: LedgerStore, next_writer: NextWriter, auditor: Auditor
 ) -> None:
     """Over a restart; what the thief's guardians have begun ends with them. Decision
     agent-identity."""
-    store = await next_writer()
-    await opened(store)
     auditor.connection.execute("UPDATE readiness SET seen_ms = %s", (AT,))
     thief = [
         by_the_key(STRANGER, custodian=STRANGER),
@@ -325,26 +312,23 @@ async def test_guardians_that_a_stolen_key_has_replaced_count_on_and_end_the_thi
 
 
 async def test_replaced_guardians_count_for_their_own_delay_of_ready_time(
-    empty_store: LedgerStore, database: Database, auditor: Auditor
+    store: LedgerStore, database: Database, auditor: Auditor
 ) -> None:
     """Theirs, of two hours: the thief's own is one. A lock that they began runs to its end."""
-    await opened(empty_store)
     reader = LedgerReader(database.service_url, pool_size=1)
     auditor.connection.execute("UPDATE readiness SET seen_ms = %s", (AT,))
-    await empty_store.commit([by_the_key(STRANGER)], AT)
+    await store.commit([by_the_key(STRANGER)], AT)
     auditor.connection.execute("UPDATE readiness SET seen_ms = %s", (AT + 2 * HOUR_MS - 1,))
     row = await guardian_row(reader, AGENT)
     assert row is not None
     assert guardian_sets(row).signers == {ONE, TWO, CUSTODIAN, STRANGER}
-    (begun,) = await empty_store.commit([request(TIME_LOCK, ONE)], AT + 2 * HOUR_MS - 1)
+    (begun,) = await store.commit([request(TIME_LOCK, ONE)], AT + 2 * HOUR_MS - 1)
     assert begun.result == {"status": "waiting"}
     auditor.connection.execute("UPDATE readiness SET seen_ms = %s", (AT + 2 * HOUR_MS,))
-    (late,) = await empty_store.commit(
-        [request(BY_CUSTODIAN, CUSTODIAN, new="K3")], AT + 2 * HOUR_MS
-    )
+    (late,) = await store.commit([request(BY_CUSTODIAN, CUSTODIAN, new="K3")], AT + 2 * HOUR_MS)
     assert late.result == {"status": "pending"}, "of one who is none of them"
     auditor.connection.execute("UPDATE readiness SET seen_ms = %s", (AT + 5 * HOUR_MS,))
-    (run,) = await empty_store.commit([complete()], AT + 5 * HOUR_MS)
+    (run,) = await store.commit([complete()], AT + 5 * HOUR_MS)
     assert (run.error, current(auditor)) == (None, "K2")
     row = await guardian_row(reader, AGENT)
     assert row is not None
@@ -353,51 +337,46 @@ async def test_replaced_guardians_count_for_their_own_delay_of_ready_time(
 
 
 async def test_an_owner_strikes_guardians_out_at_once(
-    empty_store: LedgerStore, database: Database, auditor: Auditor
+    store: LedgerStore, database: Database, auditor: Auditor
 ) -> None:
     """Its credential is another than the agent's key; whom it strikes out waits for nothing."""
-    await opened(empty_store)
     auditor.connection.execute("UPDATE readiness SET seen_ms = %s", (AT,))
-    await empty_store.commit([by_the_key(STRANGER), request(TIME_LOCK, ONE)], AT + 1)
+    await store.commit([by_the_key(STRANGER), request(TIME_LOCK, ONE)], AT + 1)
     struck = [guardians(key=new_key()), request(BY_CUSTODIAN, CUSTODIAN, new="K3")]
-    assert [one.error for one in await empty_store.commit([struck[0]], AT + 2)] == [None]
+    assert [one.error for one in await store.commit([struck[0]], AT + 2)] == [None]
     await ready_since(database, auditor)
-    (ended,) = await empty_store.commit([complete()], AT + 3)
+    (ended,) = await store.commit([complete()], AT + 3)
     assert (ended.error, current(auditor), state(auditor)) == (None, "K1", "cancelled")
-    assert (await empty_store.commit([struck[1]], AT + 4))[0].result == {"status": "completed"}
+    assert (await store.commit([struck[1]], AT + 4))[0].result == {"status": "completed"}
 
 
-async def test_sets_that_count_on_are_bounded(empty_store: LedgerStore, auditor: Auditor) -> None:
+async def test_sets_that_count_on_are_bounded(store: LedgerStore, auditor: Auditor) -> None:
     """The first one stays among them; the same set again is none more."""
-    await opened(empty_store)
     auditor.connection.execute("UPDATE readiness SET seen_ms = %s", (AT,))
     named = [by_the_key(f"did:test:{number}") for number in range(6)]
-    outcomes = await empty_store.commit(
-        [*named[:5], replace(named[4], key=new_key()), named[5]], AT + 1
-    )
+    outcomes = await store.commit([*named[:5], replace(named[4], key=new_key()), named[5]], AT + 1)
     assert [one.error for one in outcomes] == [None] * 6 + [CONFLICT]
     with pytest.raises(psycopg.errors.CheckViolation):
         auditor.connection.execute("UPDATE guardian_set SET replaced = '[1, 2, 3, 4, 5, 6]'")
-    (done,) = await empty_store.commit([request(BY_CUSTODIAN, CUSTODIAN)], AT + 2)
+    (done,) = await store.commit([request(BY_CUSTODIAN, CUSTODIAN)], AT + 2)
     assert done.result == {"status": "completed"}
-    (free,) = await empty_store.commit([replace(named[5], key=new_key())], AT + 3)
+    (free,) = await store.commit([replace(named[5], key=new_key())], AT + 3)
     assert free.error is None
 
 
 async def test_a_stolen_key_leaves_room_for_the_guardians_requests(
-    empty_store: LedgerStore, auditor: Auditor
+    store: LedgerStore, auditor: Auditor
 ) -> None:
     """With the key, and guardians of its own, a thief makes as many as there may be."""
-    await opened(empty_store)
     auditor.connection.execute("UPDATE readiness SET seen_ms = %s", (AT,))
     thiefs = [card(STRANGER, owner_did=STRANGER, public_key=f"key of {STRANGER}")]
     begun = [by_the_key(STRANGER), *(request(SOCIAL, actor=AGENT, new=f"N{n}") for n in range(4))]
     full = request(TIME_LOCK, STRANGER, new="N4")
     refused = request(TIME_LOCK, STRANGER, new="N5")
-    outcomes = await empty_store.commit([*thiefs, *begun, full, refused], AT + 1)
+    outcomes = await store.commit([*thiefs, *begun, full, refused], AT + 1)
     assert [one.error for one in outcomes] == [None] * 7 + [CONFLICT]
     asked = [request(SOCIAL, ONE), *(request(TIME_LOCK, TWO, new=f"G{n}") for n in range(5))]
-    outcomes = await empty_store.commit(asked, AT + 2)
+    outcomes = await store.commit(asked, AT + 2)
     assert [one.error for one in outcomes] == [None] * 5 + [CONFLICT], "of their own as many"
     states = "SELECT string_agg(new_key, ' ' ORDER BY new_key) FROM recovery WHERE ended_ms IS NULL"
     assert auditor.one(states) == "G0 G1 G2 G3 K2"
@@ -407,11 +386,14 @@ async def test_a_stolen_key_leaves_room_for_the_guardians_requests(
 @pytest.mark.parametrize("kind", [SOCIAL, TIME_LOCK])
 @pytest.mark.parametrize("ended", ["replaced", "revoked"])
 async def test_a_stored_signature_counts_as_long_as_its_key(
-    next_writer: NextWriter, database: Database, auditor: Auditor, kind: str, ended: str
+    store: LedgerStore,
+    next_writer: NextWriter,
+    database: Database,
+    auditor: Auditor,
+    kind: str,
+    ended: str,
 ) -> None:
     """A guardian's key was stolen, signs, and is replaced or its DID revoked; then the rest."""
-    store = await next_writer()
-    await opened(store)
     await store.commit([request(kind, ONE)], AT + 1)
     new = replace(rotate("new", f"key of {ONE}"), did=ONE, actor_did=ONE)
     await store.commit([revoke(ONE) if ended == "revoked" else new], AT + 2)
@@ -429,11 +411,9 @@ async def test_a_stored_signature_counts_as_long_as_its_key(
 
 
 async def test_a_full_history_shuts_no_guardian_out(
-    next_writer: NextWriter, database: Database, auditor: Auditor
+    store: LedgerStore, next_writer: NextWriter, database: Database, auditor: Auditor
 ) -> None:
     """Who has stolen the key can rotate it until the history is full: only that ends."""
-    store = await next_writer()
-    await opened(store)
     with psycopg.connect(database.superuser_url) as connection:
         connection.execute("UPDATE callboard.agent SET key_number = %s", (KEYS_MAX,))
     store = await next_writer()
