@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from tests.platform.loopback import Quiet, loopback
 
 
 @dataclass(frozen=True)
@@ -48,13 +48,11 @@ def scripted_service() -> Iterator[ScriptedService]:
     """Serve until the block is left; a request beyond the script gets 500."""
     service = ScriptedService()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Quiet):
         protocol_version = "HTTP/1.1"
 
         def _answer(self) -> None:
-            length = int(self.headers.get("Content-Length") or 0)
-            raw = self.rfile.read(length)
-            headers = {name.lower(): value for name, value in self.headers.items()}
+            raw, headers = self.request_body(), self.request_headers()
             service.asked.append(
                 Asked(self.command, self.path, headers, json.loads(raw) if raw else None)
             )
@@ -70,17 +68,5 @@ def scripted_service() -> Iterator[ScriptedService]:
 
         do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _answer
 
-        def log_message(self, format: str, *args: object) -> None:
-            """Say nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    service.url = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
+    with loopback(Handler) as service.url:
         yield service
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

@@ -7,21 +7,15 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from tests.platform.loopback import Quiet, loopback
 
 Json = dict[str, Any]
 # A reply is a status and a body; an Answer sees the dispatch.
 Answer = Callable[[Json], tuple[int, Json]]
 # For a broken program, not for a slow machine.
 PATIENCE_S = 60.0
-
-
-class Server(ThreadingHTTPServer):
-    """Takes all connections that come at once; one turned away would come again after a second."""
-
-    daemon_threads = True
-    request_queue_size = 1_024
 
 
 @dataclass
@@ -73,14 +67,14 @@ def stub_agent(answer: Answer = succeed, *, is_held: bool = False) -> Iterator[S
     """
     agent = StubAgent()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Quiet):
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
             self._send(200, {"status": "healthy"})
 
         def do_POST(self) -> None:
-            raw = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            raw = self.request_body()
             body = json.loads(raw)
             if self.path.endswith("/cancel"):
                 agent.cancels.append({**body, "raw": raw})
@@ -90,7 +84,7 @@ def stub_agent(answer: Answer = succeed, *, is_held: bool = False) -> Iterator[S
                 return
             agent.paths.append(self.path)
             agent.dispatches.append(body)
-            agent.headers.append({name.lower(): value for name, value in self.headers.items()})
+            agent.headers.append(self.request_headers())
             agent.arrived.release()
             if is_held:
                 agent.gate.wait(PATIENCE_S)
@@ -109,19 +103,8 @@ def stub_agent(answer: Answer = succeed, *, is_held: bool = False) -> Iterator[S
                 self.end_headers()
                 self.wfile.write(encoded)
 
-        def log_message(self, format: str, *args: Any) -> None:
-            """Say nothing: the dispatches are recorded."""
-
-    server = Server(("127.0.0.1", 0), Handler)
-    agent.url = f"http://127.0.0.1:{server.server_address[1]}"
-    thread = threading.Thread(
-        target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
-    )
-    thread.start()
-    try:
-        yield agent
-    finally:
-        agent.gate.set()
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with loopback(Handler) as agent.url:
+        try:
+            yield agent
+        finally:
+            agent.gate.set()

@@ -6,8 +6,7 @@ Spec: Agent card; decision registry-and-discovery.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -15,6 +14,7 @@ import pytest
 
 from core.canonical import hash_text
 from tests.contract.conftest import Caller, MakeCaller, answer, refusal, unique
+from tests.platform.loopback import Quiet, loopback
 
 Json = dict[str, Any]
 REGISTER = "/v1/agents/register"
@@ -69,19 +69,19 @@ def test_a_change_of_a_member_has_a_place(payer: Caller) -> None:
     assert [one["cardVersion"] for one in versions(payer, acard["did"])["versions"]] == [7, 1]
 
 
+@dataclass
 class Serving:
     """Serves `text` as an agent card at `address`."""
 
-    def __init__(self, server: ThreadingHTTPServer) -> None:
-        self.address = f"http://127.0.0.1:{server.server_port}"
-        self.text = b""
+    address: str = ""
+    text: bytes = b""
 
 
 @pytest.fixture
 def agent() -> Iterator[Serving]:
     """An agent that serves any text as its card."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Quiet):
         def do_GET(self) -> None:
             is_asked = self.path == "/.well-known/acard.json"
             self.send_response(200 if is_asked else 404)
@@ -89,15 +89,9 @@ def agent() -> Iterator[Serving]:
             self.end_headers()
             self.wfile.write(made.text)
 
-        def log_message(self, *_: object) -> None:
-            """Say nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    made = Serving(server)
-    Thread(target=server.serve_forever, daemon=True).start()
-    yield made
-    server.shutdown()
-    server.server_close()
+    made = Serving()
+    with loopback(Handler) as made.address:
+        yield made
 
 
 @pytest.mark.parametrize(

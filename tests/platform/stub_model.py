@@ -7,8 +7,9 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from tests.platform.loopback import Quiet, loopback
 
 Json = dict[str, Any]
 # For a broken program, not for a slow machine.
@@ -65,14 +66,14 @@ def stub_model(answer: Answer | None, *, port: int = 0) -> Iterator[StubModel]:
     """
     model = StubModel()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Quiet):
         protocol_version = "HTTP/1.1"
 
         def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            body = json.loads(self.request_body())
             model.asked.append(body)
             model.paths.append(self.path)
-            model.headers.append({name.lower(): text for name, text in self.headers.items()})
+            model.headers.append(self.request_headers())
             model.arrived.release()
             if answer is None:
                 self.connection.settimeout(PATIENCE_S)
@@ -95,20 +96,6 @@ def stub_model(answer: Answer | None, *, port: int = 0) -> Iterator[StubModel]:
 
         do_GET = do_POST
 
-        def log_message(self, format: str, *_: object) -> None:
-            """Write nothing."""
-
-    class Server(ThreadingHTTPServer):
-        daemon_threads = True
-        # Its port is one that the settings name, which was served a moment ago.
-        allow_reuse_address = True
-
-    with Server(("127.0.0.1", port), Handler) as server:
-        model.url = f"http://127.0.0.1:{server.server_port}/v1"
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
-        try:
-            yield model
-        finally:
-            server.shutdown()
-            thread.join()
+    with loopback(Handler, port=port) as url:
+        model.url = f"{url}/v1"
+        yield model

@@ -8,12 +8,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from core.peers.documents import deployment_did, heartbeat_of, signed
 from core.trust.signing_keys import SigningKey, signing_key_rotation_message
+from tests.platform.loopback import Quiet, loopback
 
 Json = dict[str, Any]
 STATE: Json = {"agentCount": 3, "workflowCount": 7, "load": 0.25}
@@ -91,9 +91,9 @@ def stub_peer(seed: bytes, region: str = "eu") -> Iterator[StubPeer]:
     """Serve as a peer until the block is left."""
     made = StubPeer(seed, region)
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Quiet):
         def do_POST(self) -> None:
-            document = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            document = json.loads(self.request_body())
             if "/workflows/" in self.path:
                 if self.path.endswith("/publish"):
                     made.orders.append(document)
@@ -110,8 +110,7 @@ def stub_peer(seed: bytes, region: str = "eu") -> Iterator[StubPeer]:
                 self._answer({"workflows": []})
                 return
             after = int(parse_qs(urlsplit(self.path).query)["after"][0])
-            headers = {name.lower(): value for name, value in self.headers.items()}
-            made.asked.append((after, headers))
+            made.asked.append((after, self.request_headers()))
             self._answer(made.page(after))
 
         def _answer(self, document: Json) -> None:
@@ -123,20 +122,8 @@ def stub_peer(seed: bytes, region: str = "eu") -> Iterator[StubPeer]:
                 self.end_headers()
                 self.wfile.write(body)
 
-        def log_message(self, *_: object) -> None:
-            """Say nothing."""
-
-    class Server(ThreadingHTTPServer):
-        daemon_threads = True
-
-    server = Server(("127.0.0.1", 0), Handler)
-    made.url = f"http://127.0.0.1:{server.server_address[1]}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
-        yield made
-    finally:
-        made.gate.set()
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with loopback(Handler) as made.url:
+        try:
+            yield made
+        finally:
+            made.gate.set()

@@ -5,10 +5,8 @@ from __future__ import annotations
 import select
 import socket
 import subprocess
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -38,6 +36,7 @@ from serve_app.supervisor.releases.release import Release
 from serve_app.supervisor.reply_headers import security_headers
 from serve_app.supervisor.spent_callers import NOT_WRITES, UNCOUNTED, WRITES_BY_BODY
 from tests.platform.deployments import free_port
+from tests.platform.loopback import Quiet, loopback
 
 KEYS = DeploymentKeys([(1, b"k" * 32)])
 ORIGIN = "https://pages.example"
@@ -189,7 +188,7 @@ def test_what_counts_as_its_method_does_not_say_is_left_to_the_replicas() -> Non
     assert by_body == set(WRITES_BY_BODY)
 
 
-class Echo(BaseHTTPRequestHandler):
+class Echo(Quiet):
     """A replica that says whether Serve would leave the client of a request unwatched."""
 
     protocol_version = "HTTP/1.1"
@@ -218,9 +217,6 @@ class Echo(BaseHTTPRequestHandler):
             self.send_header("content-security-policy", self.headers["x-echo-policy"])
         self.end_headers()
 
-    def log_message(self, format: str, *_: object) -> None:
-        """Write nothing."""
-
 
 @contextmanager
 def haproxy(
@@ -228,13 +224,11 @@ def haproxy(
 ) -> Iterator[httpx.Client]:
     """Run HAProxy with our limits in front of an `Echo`, and yield a client of it."""
     port = free_port()
-    with ThreadingHTTPServer(("127.0.0.1", 0), Echo) as server:
-        threading.Thread(target=server.serve_forever).start()
+    with loopback(Echo) as url:
         text = SERVES.replace("127.0.0.1:1\n", f"127.0.0.1:{port}\n")
-        text = text.replace("127.0.0.1:2\n", f"127.0.0.1:{server.server_port}\n")
+        text = text.replace("127.0.0.1:2\n", f"{url.removeprefix('http://')}\n")
         with started(folder, text, settings, port, timeouts) as http:
             yield http
-        server.shutdown()
 
 
 @contextmanager

@@ -7,8 +7,9 @@ import json
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from tests.platform.loopback import Quiet, loopback
 
 
 @dataclass(frozen=True)
@@ -61,11 +62,10 @@ def webhook_receiver() -> Iterator[Receiver]:
     """
     made = Receiver()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Quiet):
         def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            headers = {name.lower(): value for name, value in self.headers.items()}
-            message = Message(self.path, headers, body)
+            body = self.request_body()
+            message = Message(self.path, self.request_headers(), body)
             made.messages.append(message)
             with contextlib.suppress(OSError):  # the sender does not wait for ever
                 self._answer(message)
@@ -95,21 +95,8 @@ def webhook_receiver() -> Iterator[Receiver]:
                 self.send_response(204)
                 self.end_headers()
 
-        def log_message(self, *_: object) -> None:
-            """Say nothing."""
-
-    class Server(ThreadingHTTPServer):
-        daemon_threads = True
-        request_queue_size = 1_024
-
-    server = Server(("127.0.0.1", 0), Handler)
-    made.url = f"http://127.0.0.1:{server.server_address[1]}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
-        yield made
-    finally:
-        made.gate.set()
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with loopback(Handler) as made.url:
+        try:
+            yield made
+        finally:
+            made.gate.set()

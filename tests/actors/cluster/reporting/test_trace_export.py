@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import gzip
 import logging
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -30,6 +28,7 @@ from ledger.workflows.unfinished import UnfinishedPages
 from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.making import AGENT, AT, CREDIT, PAYER, Flow, open_with_member
+from tests.platform.loopback import Quiet, loopback
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 
@@ -58,9 +57,9 @@ def receiver() -> Iterator[Receiver]:
     """Serve a receiver on loopback."""
     made = Receiver()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Quiet):
         def do_POST(self) -> None:
-            raw = self.rfile.read(int(self.headers["Content-Length"]))
+            raw = self.request_body()
             if self.headers.get("Content-Encoding") == "gzip":
                 raw = gzip.decompress(raw)
             status = made.statuses.pop(0) if made.statuses else 200
@@ -75,17 +74,9 @@ def receiver() -> Iterator[Receiver]:
             self.end_headers()
             self.wfile.write(body)
 
-        def log_message(self, *_: object) -> None:
-            """Say nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    made.url = f"http://127.0.0.1:{server.server_address[1]}/v1/traces"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    yield made
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with loopback(Handler) as url:
+        made.url = f"{url}/v1/traces"
+        yield made
 
 
 @dataclass
