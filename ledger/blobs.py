@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from typing import Final
 
 import sqlalchemy as sql
 
@@ -23,9 +22,6 @@ _PUT = sql.text(
 _GET = sql.text("SELECT hash, bytes FROM callboard.blob WHERE hash = ANY(:hashes)")
 _PREFIX = "sha256:"
 
-# A large result waits for the disk, as a commit does.
-PUT_TIMEOUT_S: Final = 10.0
-
 
 class BlobStore(OperationalPool):
     """The bytes of large results.
@@ -33,20 +29,14 @@ class BlobStore(OperationalPool):
     Args:
         url: `postgresql://…` of a login that is a member of `ops_writer`.
         reader: reads as a member of `ledger_reader`.
-        timeout_s: how long a put waits for a connection, and then for the server.
     """
 
-    def __init__(
-        self,
-        url: str,
-        reader: LedgerReader,
-        *,
-        pool_size: int = 2,
-        timeout_s: float = PUT_TIMEOUT_S,
-    ) -> None:
-        super().__init__(
-            url, "callboard-blobs", is_durable=True, size=pool_size, timeout_s=timeout_s
-        )
+    name, is_durable, size = "callboard-blobs", True, 2
+    # A large result waits for the disk, as a commit does.
+    timeout_s = 10.0
+
+    def __init__(self, url: str, reader: LedgerReader) -> None:
+        super().__init__(url)
         self._reader = reader
 
     async def put(self, body: bytes) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import sqlalchemy as sql
 
-from ledger.connections.pools import OPERATIONAL_TIMEOUT_S, OperationalPool
+from ledger.connections.pools import OperationalPool
 
 # A statement reads the clock, then waits for the row: a later one may have begun the window.
 _OVERTAKEN_MS = 1_000
@@ -58,18 +58,7 @@ class RateBlock:
 class OperationalStore(OperationalPool):
     """The rows of rate limits, written as the role `ops_writer`."""
 
-    def __init__(
-        self, url: str, *, pool_size: int = 2, timeout_s: float = OPERATIONAL_TIMEOUT_S
-    ) -> None:
-        """Make the pool; connections are opened when first needed.
-
-        Args:
-            url: `postgresql://…` of a login that is a member of `ops_writer`.
-            timeout_s: how long a call waits for a connection, and then for the server.
-        """
-        super().__init__(
-            url, "callboard-operational", is_durable=False, size=pool_size, timeout_s=timeout_s
-        )
+    name, is_durable, size = "callboard-operational", False, 2
 
     async def take_rate_block(
         self,

@@ -14,7 +14,7 @@ from typing import Final
 import sqlalchemy as sql
 
 from ledger.connections.old_rows import OldRows
-from ledger.connections.pools import OPERATIONAL_TIMEOUT_S, OperationalPool
+from ledger.connections.pools import OperationalPool
 
 # One statement removes so many rows at most, and ends with the one that passes so many bytes.
 SWEPT_ROWS_MAX: Final = 500
@@ -68,18 +68,14 @@ _SWEEP: Final = sql.text(
 )
 
 
-def removal_of_replies(
-    rows_max: int = SWEPT_ROWS_MAX, bytes_max: int = SWEPT_BYTES_MAX
-) -> sql.TextClause:
+def removal_of_replies() -> sql.TextClause:
     """Return the statement that removes the oldest of the replies that were kept long enough.
 
-    Args:
-        rows_max: how many of them at most.
-        bytes_max: it ends with the one that passes so many bytes.
+    `SWEPT_ROWS_MAX` at most; it ends with the one that passes `SWEPT_BYTES_MAX`.
     """
     return _SWEEP.bindparams(
-        sql.bindparam("rows_max", rows_max, type_=sql.Integer),
-        sql.bindparam("bytes_max", bytes_max, type_=sql.BigInteger),
+        sql.bindparam("rows_max", SWEPT_ROWS_MAX, type_=sql.Integer),
+        sql.bindparam("bytes_max", SWEPT_BYTES_MAX, type_=sql.BigInteger),
     )
 
 
@@ -96,25 +92,26 @@ class KeptReply:
     is_new: bool
 
 
+class SweepPool(OperationalPool):
+    """Removes the replies that were kept long enough."""
+
+    name, is_durable = "callboard-old-replies", False
+
+
 class ReplyStore(OperationalPool):
     """The kept replies, written as the role `ops_writer`.
 
     Args:
         url: `postgresql://…` of a login that is a member of `ops_writer`.
         kept_s: how long a reply is kept at least, in seconds.
-        timeout_s: how long a call waits for a connection, and then for the server.
     """
 
-    def __init__(
-        self, url: str, *, kept_s: int, pool_size: int = 2, timeout_s: float = OPERATIONAL_TIMEOUT_S
-    ) -> None:
-        super().__init__(
-            url, "callboard-replies", is_durable=True, size=pool_size, timeout_s=timeout_s
-        )
+    name, is_durable, size = "callboard-replies", True, 2
+
+    def __init__(self, url: str, *, kept_s: int) -> None:
+        super().__init__(url)
         self._kept_ms = kept_s * 1_000
-        self._sweep_pool = OperationalPool(
-            url, "callboard-old-replies", is_durable=False, timeout_s=timeout_s
-        )
+        self._sweep_pool = SweepPool(url)
         self.old = OldRows("replies", self._sweep_pool, removal_of_replies())
 
     async def close(self) -> None:

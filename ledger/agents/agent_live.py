@@ -16,7 +16,7 @@ import sqlalchemy as sql
 from core.errors import ServiceError
 from core.json_text import write_json
 from core.market.agent_liveness import HEARTBEAT_TTL_MS, Liveness
-from ledger.connections.pools import OPERATIONAL_TIMEOUT_S, OperationalPool
+from ledger.connections.pools import OperationalPool
 from ledger.merged_runs import MergedRuns
 from ledger.reads.directory_tail import CHANNEL
 from ledger.reads.reader import LedgerReader, RowDict
@@ -123,14 +123,10 @@ class StoredHeartbeat:
 class LivenessStore(OperationalPool):
     """Writes heartbeats and probes as the role `ops_writer`."""
 
-    def __init__(self, url: str, *, timeout_s: float = OPERATIONAL_TIMEOUT_S) -> None:
-        """Make the pool; its one connection is opened when first needed.
+    name, is_durable = "callboard-liveness", False
 
-        Args:
-            url: `postgresql://…` of a login that is a member of `ops_writer`.
-            timeout_s: how long a batch waits for the connection, and then for the server.
-        """
-        super().__init__(url, "callboard-liveness", is_durable=False, timeout_s=timeout_s)
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
         self._notices = MergedRuns("notices of changed health", self._notify)
 
     async def close(self) -> None:

@@ -19,7 +19,7 @@ import sqlalchemy as sql
 from core.errors import ErrorCode, ServiceError
 from core.json_text import read_json
 from core.planning.lexemes import offered_lexemes
-from ledger.connections.pools import OPERATIONAL_TIMEOUT_S, OperationalPool
+from ledger.connections.pools import OperationalPool
 from ledger.merged_runs import MergedRuns
 from ledger.reads.agent_pages import IS_HIDDEN, IS_REVOKED
 from ledger.reads.stored import RowDict
@@ -31,7 +31,6 @@ log = logging.getLogger("callboard.ledger")
 ROWS_MAX: Final = 500
 # The server ends one that takes longer, and the next one reads half as many agents: what is begun
 # again as it was would end as it did. Shorter than a caller waits, so that the work ends as well.
-STEP_TIMEOUT_MS: Final = 2_000
 BYTES_MAX: Final = 1024 * 1024
 # A search waits for so many transactions at most; what is due then is found by a later one.
 STEPS_MAX: Final = 4
@@ -63,28 +62,14 @@ _STORE: Final = sql.text(
 
 
 class OfferIndex(OperationalPool):
-    """Brings the index up to date, on a connection of its own.
+    """Brings the index up to date, on a connection of its own."""
 
-    Args:
-        url: `postgresql://…` of a login that is a member of `ops_writer`.
-        timeout_s: how long a call waits for the connection, and then for a silent server.
-        step_timeout_ms: how long the server works on one transaction.
-    """
+    name, is_durable = "callboard-offers", False
+    # Of one step.
+    statement_timeout_ms = 2_000
 
-    def __init__(
-        self,
-        url: str,
-        *,
-        timeout_s: float = OPERATIONAL_TIMEOUT_S,
-        step_timeout_ms: int = STEP_TIMEOUT_MS,
-    ) -> None:
-        super().__init__(
-            url,
-            "callboard-offers",
-            is_durable=False,
-            timeout_s=timeout_s,
-            statement_timeout_ms=step_timeout_ms,
-        )
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
         self._step_rows = StepRows()
         # Agents whose registrations wait for the next run, which reads these first.
         self._awaited: set[str] = set()

@@ -101,15 +101,10 @@ async def sealed_secrets(
 
 
 class SealedSecrets(OperationalPool):
-    """Replaces sealed secrets, and counts what was made with a key, as the operational role.
+    """Replaces sealed secrets, and counts what was made with a key, as the operational role."""
 
-    Args:
-        url: `postgresql://…` of a login that is a member of `ops_writer`.
-    """
-
-    def __init__(self, url: str) -> None:
-        # Durable: the key of before may be ended as soon as nothing is sealed by it any more.
-        super().__init__(url, "callboard-secrets", is_durable=True)
+    # Durable: the key of before may be ended as soon as nothing is sealed by it any more.
+    name, is_durable = "callboard-secrets", True
 
     async def replace(self, changes: Sequence[tuple[str, bytes, bytes]]) -> int:
         """Replace secrets that are still as they were read; return how many it were.

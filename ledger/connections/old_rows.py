@@ -14,6 +14,7 @@ import sqlalchemy as sql
 from ledger.connections.pools import OperationalPool
 from ledger.merged_runs import MergedRuns
 
+# How long they are left between two removals.
 PAUSE_S: Final = 60.0
 
 
@@ -24,20 +25,11 @@ class OldRows:
         name: of the rows, for messages.
         pool: by which they are removed.
         statement: removes some of them, the oldest first, and returns one row: `rows`, how many.
-        pause_s: how long they are left between two removals.
     """
 
-    def __init__(
-        self,
-        name: str,
-        pool: OperationalPool,
-        statement: sql.TextClause,
-        *,
-        pause_s: float = PAUSE_S,
-    ) -> None:
+    def __init__(self, name: str, pool: OperationalPool, statement: sql.TextClause) -> None:
         self._pool = pool
         self._statement = statement
-        self._pause_s = pause_s
         self._removed_at = time.monotonic()
         self._runs = MergedRuns(f"removing old {name}", self.remove)
 
@@ -47,7 +39,7 @@ class OldRows:
 
     def remove_soon(self) -> None:
         """Begin to remove them, unless that was done less than the pause ago."""
-        if time.monotonic() - self._removed_at > self._pause_s:
+        if time.monotonic() - self._removed_at > PAUSE_S:
             self._removed_at = time.monotonic()
             self._runs.soon()
 

@@ -52,7 +52,6 @@ class Pool:
         too_slow: tuple[str, int] = ("a statement took too long", 1),
         **settings: str,
     ) -> None:
-        self._name = name
         self._timeout_s = timeout_s
         self._too_slow = too_slow
         self.engine = pool_of(url, role, name, size=size, timeout_s=timeout_s, **settings)
@@ -100,31 +99,31 @@ class OperationalPool(Pool):
 
     The stores of operational rows are such pools, each with its own statements.
 
-    Args:
-        url, name, size, timeout_s: as of `Pool`.
+    Attributes:
+        name, size, timeout_s: as of `Pool`.
         is_durable: whether a statement waits for the disk; otherwise a crash may forget the last.
         statement_timeout_ms: how long the server works on a statement; 0: as long as it takes.
+
+    Args:
+        url: `postgresql://…` of a login that is a member of `ops_writer`.
     """
 
-    def __init__(
-        self,
-        url: str,
-        name: str,
-        *,
-        is_durable: bool,
-        size: int = 1,
-        timeout_s: float = OPERATIONAL_TIMEOUT_S,
-        statement_timeout_ms: int = 0,
-    ) -> None:
+    name: str
+    is_durable: bool
+    size = 1
+    timeout_s = OPERATIONAL_TIMEOUT_S
+    statement_timeout_ms = 0
+
+    def __init__(self, url: str) -> None:
         super().__init__(
             url,
             OPERATIONAL_ROLE,
-            name,
-            size=size,
-            timeout_s=timeout_s,
-            too_slow=(f"a statement of {name} took too long", 1),
-            synchronous_commit="on" if is_durable else "off",
-            statement_timeout=str(statement_timeout_ms),
+            self.name,
+            size=self.size,
+            timeout_s=self.timeout_s,
+            too_slow=(f"a statement of {self.name} took too long", 1),
+            synchronous_commit="on" if self.is_durable else "off",
+            statement_timeout=str(self.statement_timeout_ms),
         )
 
 

@@ -33,14 +33,9 @@ _NOTE: Final = sql.text(
 
 
 class ReadinessStore(OperationalPool):
-    """Notes that the service is ready.
+    """Notes that the service is ready."""
 
-    Args:
-        url: `postgresql://…` of a login that is a member of `ops_writer`.
-    """
-
-    def __init__(self, url: str) -> None:
-        super().__init__(url, "callboard-readiness", is_durable=False)
+    name, is_durable = "callboard-readiness", False
 
     async def note_ready(self) -> None:
         """Note that the service is ready now.

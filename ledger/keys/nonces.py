@@ -17,7 +17,7 @@ from sqlalchemy.dialects.postgresql import ARRAY
 
 from core.trust.requests.request_signature import AGE_S_MAX
 from ledger.connections.old_rows import OldRows
-from ledger.connections.pools import OPERATIONAL_TIMEOUT_S, OperationalPool
+from ledger.connections.pools import OperationalPool
 
 # A statement takes some milliseconds, for which the next batch of nonces waits.
 SWEPT_ROWS_MAX: Final = 500
@@ -73,15 +73,12 @@ class Nonce(NamedTuple):
 
 
 class NonceStore(OperationalPool):
-    """The nonces that were used, written as the role `ops_writer`.
+    """The nonces that were used, written as the role `ops_writer`."""
 
-    Args:
-        url: `postgresql://…` of a login that is a member of `ops_writer`.
-        timeout_s: how long a call waits for a connection, and then for the server.
-    """
+    name, is_durable = "callboard-nonces", True
 
-    def __init__(self, url: str, *, timeout_s: float = OPERATIONAL_TIMEOUT_S) -> None:
-        super().__init__(url, "callboard-nonces", is_durable=True, timeout_s=timeout_s)
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
         self.old = OldRows("nonces", self, _SWEEP)
 
     async def close(self) -> None:

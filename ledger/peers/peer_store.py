@@ -79,17 +79,10 @@ _TRUST: Final = sql.text(
 
 
 class PeerStore(OperationalPool):
-    """The rows of peers that no command writes, written as the role `ops_writer`.
+    """The rows of peers that no command writes, written as the role `ops_writer`."""
 
-    Args:
-        url: `postgresql://…` of a login that is a member of `ops_writer`.
-        revoked_max: agents of one peer that are stored as revoked.
-    """
-
-    def __init__(self, url: str, *, revoked_max: int = REVOKED_MAX) -> None:
-        # Commits wait for the disk: after a crash a lost heartbeat could be replayed.
-        super().__init__(url, "callboard-peers", is_durable=True)
-        self._revoked_max = revoked_max
+    # Commits wait for the disk: after a crash a lost heartbeat could be replayed.
+    name, is_durable = "callboard-peers", True
 
     async def store_heartbeat(
         self, peer_id: str, heartbeat: PeerHeartbeat, *, key: str | None
@@ -133,7 +126,7 @@ class PeerStore(OperationalPool):
             "peer_id": peer_id,
             "to": page.to,
             "after": page.after,
-            "most": self._revoked_max,
+            "most": REVOKED_MAX,
             "rows": write_json(rows).decode(),
         }
         return bool(await self.rows(_TRUST, values))

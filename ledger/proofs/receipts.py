@@ -101,8 +101,10 @@ class ReceiptStore(OperationalPool):
         reader: of the ledger.
     """
 
+    name, is_durable = "callboard-receipts", True
+
     def __init__(self, url: str, reader: LedgerReader) -> None:
-        super().__init__(url, "callboard-receipts", is_durable=True)
+        super().__init__(url)
         self._reader = reader
 
     async def sign(self, rows: Collection[RowDict], keys: DeploymentKeys, *, now_ms: int) -> None:

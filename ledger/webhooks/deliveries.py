@@ -205,13 +205,9 @@ class DeliveryStore(OperationalPool):
 
     Not durable: a crash of the database may undo the last statements. Their work is repeated; a
     delivery may be sent twice.
-
-    Args:
-        url: `postgresql://…` of a login that is a member of `ops_writer`.
     """
 
-    def __init__(self, url: str) -> None:
-        super().__init__(url, "callboard-deliveries", is_durable=False, size=2)
+    name, is_durable, size = "callboard-deliveries", False, 2
 
     async def follow(
         self,

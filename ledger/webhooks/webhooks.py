@@ -23,14 +23,9 @@ _SHOWN: Final = (*event_delivery.c, event_delivery.c.target_id.label("webhook_id
 
 
 class WebhookStore(OperationalPool):
-    """The webhooks, written as the role `ops_writer`.
+    """The webhooks, written as the role `ops_writer`."""
 
-    Args:
-        url: `postgresql://…` of a login that is a member of `ops_writer`.
-    """
-
-    def __init__(self, url: str) -> None:
-        super().__init__(url, "callboard-webhooks", is_durable=True)
+    name, is_durable = "callboard-webhooks", True
 
     async def add(self, owner_did: str, columns: RowDict) -> RowDict | None:
         """Add a webhook and return it; None: its owner has `WEBHOOKS_MAX` already."""

@@ -114,8 +114,11 @@ async def test_who_is_overdue_or_named_is_probed_and_then_left_alone_for_a_while
 
 
 @pytest.mark.slow
-async def test_heartbeats_give_a_silent_server_up(database: Database, auditor: Auditor) -> None:
-    store = LivenessStore(database.service_url, timeout_s=TIMEOUT_S)
+async def test_heartbeats_give_a_silent_server_up(
+    database: Database, auditor: Auditor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LivenessStore, "timeout_s", TIMEOUT_S)
+    store = LivenessStore(database.service_url)
     await store.store_heartbeats([Heartbeat("did:x:a", "idle")])
     with frozen(auditor, "callboard-liveness"):
         with pytest.raises(ServiceError) as caught:

@@ -349,7 +349,8 @@ async def test_a_step_that_takes_too_long_is_followed_by_smaller_ones_until_one_
     store = await next_writer()
     crowd = [offering(f"did:t:{n}", f"cap.c{n}.v1", "Paints") for n in range(20)]
     await store.commit(crowd, AT)
-    index = OfferIndex(database.service_url, step_timeout_ms=300)
+    monkeypatch.setattr(OfferIndex, "statement_timeout_ms", 300)
+    index = OfferIndex(database.service_url)
     with psycopg.connect(database.superuser_url) as other:
         other.execute("SELECT pg_advisory_xact_lock(hashtext('callboard.index_offers'))")
         for _ in range(2):
@@ -360,13 +361,18 @@ async def test_a_step_that_takes_too_long_is_followed_by_smaller_ones_until_one_
 
 
 async def test_a_search_finds_what_is_indexed_although_reading_changes_takes_too_long(
-    store: LedgerStore, database: Database, reader: LedgerReader, offers: OfferIndex
+    store: LedgerStore,
+    database: Database,
+    reader: LedgerReader,
+    offers: OfferIndex,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Every search was answered 503, for as long as one step did not succeed."""
     await store.commit([offering("did:t:1", "cap.a.v1", "Paints")], AT)
     assert await find_capabilities(reader, offers, "paints", limit=9) == ["cap.a.v1"]
     await store.commit([offering("did:t:2", "cap.b.v1", "Paints")], AT)
-    slow = OfferIndex(database.service_url, step_timeout_ms=50)
+    monkeypatch.setattr(OfferIndex, "statement_timeout_ms", 50)
+    slow = OfferIndex(database.service_url)
     with psycopg.connect(database.superuser_url) as other:
         other.execute("SELECT pg_advisory_xact_lock(hashtext('callboard.index_offers'))")
         assert await find_capabilities(reader, slow, "paints", limit=9) == ["cap.a.v1"]

@@ -16,7 +16,7 @@ WINDOW_MS = 60_000
 @pytest.fixture
 async def operational(database: Database) -> AsyncIterator[OperationalStore]:
     """The operational tables of the test's database."""
-    store = OperationalStore(database.service_url, pool_size=5)
+    store = OperationalStore(database.service_url)
     yield store
     await store.close()
 

@@ -11,8 +11,8 @@ import pytest
 
 from core.errors import ErrorCode, ServiceError
 from ledger.connections.old_rows import OldRows
-from ledger.connections.pools import OPERATIONAL_TIMEOUT_S, OperationalPool
-from ledger.replies import ReplyStore, removal_of_replies
+from ledger.connections.pools import OperationalPool
+from ledger.replies import ReplyStore, SweepPool, removal_of_replies
 from tests.conftest import Database
 
 HASH = hashlib.sha256(b"a body").digest()
@@ -23,16 +23,14 @@ DAY_S = 86_400
 @pytest.fixture
 async def replies(database: Database) -> AsyncIterator[ReplyStore]:
     """The replies of the test's database."""
-    store = ReplyStore(database.service_url, kept_s=DAY_S, pool_size=5)
+    store = ReplyStore(database.service_url, kept_s=DAY_S)
     yield store
     await store.close()
 
 
 def small_pool(database: Database) -> OperationalPool:
     """Return a pool by which old rows are removed."""
-    return OperationalPool(
-        database.service_url, "test", size=1, timeout_s=OPERATIONAL_TIMEOUT_S, is_durable=False
-    )
+    return SweepPool(database.service_url)
 
 
 async def keep_since(
@@ -87,11 +85,13 @@ async def test_replies_are_swept_after_a_day_and_not_before(
 
 
 async def test_a_statement_removes_few_replies_the_oldest_first(
-    replies: ReplyStore, database: Database
+    replies: ReplyStore, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One removed 10,000 rows of any size, within the time of a caller's request."""
     pool = small_pool(database)
-    old = OldRows("replies", pool, removal_of_replies(rows_max=3, bytes_max=1_000))
+    monkeypatch.setattr("ledger.replies.SWEPT_ROWS_MAX", 3)
+    monkeypatch.setattr("ledger.replies.SWEPT_BYTES_MAX", 1_000)
+    old = OldRows("replies", pool, removal_of_replies())
     for number, size in enumerate([10, 10, 10, 999, 2, 2, 2_000, 1]):
         await keep_since(replies, database, f"{number}", DAY_S + 600 - number, b"x" * size)
     left = []
@@ -101,7 +101,9 @@ async def test_a_statement_removes_few_replies_the_oldest_first(
     await pool.close()
 
 
-async def test_a_removal_is_neither_a_callers_wait_nor_its_failure(database: Database) -> None:
+async def test_a_removal_is_neither_a_callers_wait_nor_its_failure(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A request removed first, and failed after five seconds when that took longer."""
     may_end, begun = asyncio.Event(), 0
 
@@ -114,7 +116,8 @@ async def test_a_removal_is_neither_a_callers_wait_nor_its_failure(database: Dat
 
     pool = small_pool(database)
     store = ReplyStore(database.service_url, kept_s=DAY_S)
-    store.old = SlowRows("replies", pool, removal_of_replies(), pause_s=-1.0)
+    monkeypatch.setattr("ledger.connections.old_rows.PAUSE_S", -1.0)
+    store.old = SlowRows("replies", pool, removal_of_replies())
     assert (await store.open("p", "a", HASH)).is_new
     assert (await store.open("p", "b", HASH)).is_new
     assert begun == 1, "one removal at a time"

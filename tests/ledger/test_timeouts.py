@@ -64,8 +64,17 @@ async def test_reader_gives_a_silent_server_up_and_connects_anew(
             await asyncio.wait_for(reader.ping(), DEADLINE_S)  # over a new connection
 
 
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give each store one connection and a short timeout."""
+    for kind in (OperationalStore, BlobStore, ReplyStore):
+        monkeypatch.setattr(kind, "size", 1)
+        monkeypatch.setattr(kind, "timeout_s", TIMEOUT_S)
+
+
+@pytest.mark.usefixtures("impatient")
 async def test_rate_blocks_give_a_silent_server_up(database: Database, auditor: Auditor) -> None:
-    store = OperationalStore(database.service_url, pool_size=1, timeout_s=TIMEOUT_S)
+    store = OperationalStore(database.service_url)
 
     async def take() -> int:
         asked = store.take_rate_block("p", "read", wanted=1, limit=9)
@@ -79,10 +88,11 @@ async def test_rate_blocks_give_a_silent_server_up(database: Database, auditor: 
     await store.close()
 
 
+@pytest.mark.usefixtures("impatient")
 async def test_large_result_gives_a_silent_server_up(database: Database, auditor: Auditor) -> None:
     """It waited for ever, and its agent's order with it."""
     async with LedgerReader(database.service_url, pool_size=1) as reader:
-        store = BlobStore(database.service_url, reader, pool_size=1, timeout_s=TIMEOUT_S)
+        store = BlobStore(database.service_url, reader)
         name = await store.put(b"[1]")
         with frozen(auditor, "callboard-blobs"):
             with pytest.raises(ServiceError) as caught:
@@ -92,8 +102,9 @@ async def test_large_result_gives_a_silent_server_up(database: Database, auditor
         await store.close()
 
 
+@pytest.mark.usefixtures("impatient")
 async def test_kept_replies_give_a_silent_server_up(database: Database, auditor: Auditor) -> None:
-    store = ReplyStore(database.service_url, kept_s=60, pool_size=1, timeout_s=TIMEOUT_S)
+    store = ReplyStore(database.service_url, kept_s=60)
     await store.keep("p", "k", b"h" * 32, b"{}")
     with frozen(auditor, "callboard-replies"):
         with pytest.raises(ServiceError):

@@ -43,6 +43,10 @@ class Contradiction(Exception):
     """What is stored contradicts what was signed; the message says where."""
 
 
+class _Trees(OperationalPool):
+    name, is_durable = "callboard-audit-log", True
+
+
 class AuditLogWatch:
     """Signs a checkpoint of the audit log once a second, while there are new entries.
 
@@ -54,7 +58,7 @@ class AuditLogWatch:
     def __init__(self, settings: Settings, reader: LedgerReader) -> None:
         self._keys = settings.deployment_keys
         self._reader = reader
-        self._pool = OperationalPool(settings.database_url, "callboard-audit-log", is_durable=True)
+        self._pool = _Trees(settings.database_url)
         self._origin = ""
         self._contradiction = ""
         self._done_ms = monotonic_ms()

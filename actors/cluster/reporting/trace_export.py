@@ -35,6 +35,10 @@ ENTRIES_MAX: Final = 500
 NODES_MAX: Final = 500
 
 
+class _Positions(OperationalPool):
+    name, is_durable = "callboard-traces", False
+
+
 class TraceExport:
     """Exports the workflows that end from the first start with `otlp_endpoint` on.
 
@@ -45,7 +49,7 @@ class TraceExport:
     def __init__(self, settings: Settings) -> None:
         url = settings.database_url
         self._reader = LedgerReader(url, pool_size=1)
-        self._pool = OperationalPool(url, "callboard-traces", is_durable=False)
+        self._pool = _Positions(url)
         self._sender = OtlpSender(settings.otlp_endpoint, settings.service)
         self._is_delayed = False
 
