@@ -154,11 +154,6 @@ class GroupCommit:
         genesis: Genesis,
         on_fatal: Callable[[LedgerIntegrityError], None],
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
-        batch_max: int = BATCH_MAX,
-        batch_bytes_max: int = BATCH_BYTES_MAX,
-        queue_max: int = QUEUE_MAX,
-        timeout_s: float = COMMIT_TIMEOUT_S,
-        statement_timeout_s: float = STATEMENT_TIMEOUT_S,
         boot_ms: Callable[[], int] = boot_time_ms,
         open_store: Callable[..., Awaitable[LedgerStore]] = LedgerStore.open,
     ) -> None:
@@ -167,10 +162,6 @@ class GroupCommit:
         Args:
             on_fatal: called once when fenced off or when the chain, the counters or this process
                 prove wrong; ends the process.
-            batch_bytes_max: bytes of a batch's commands; one command may exceed it.
-            queue_max: commands waiting at most; beyond it `submit` raises OVERLOADED.
-            timeout_s: how long a commit waits for a database that says nothing.
-            statement_timeout_s: how long one statement of a batch may work.
             boot_ms: a monotonic clock that runs while the machine is suspended; leases go by it.
             open_store: makes the writer's store, of a simulation one without a database.
         """
@@ -178,11 +169,6 @@ class GroupCommit:
         self._genesis = genesis
         self._on_fatal = on_fatal
         self._now_ms = now_ms
-        self._batch_max = batch_max
-        self._batch_bytes_max = batch_bytes_max
-        self._queue_max = queue_max
-        self._timeout_s = timeout_s
-        self._statement_timeout_s = statement_timeout_s
         self._queue = _Queue()
         self._counts = CommitStatistics()
         self.step_counts = StepCounts()
@@ -258,11 +244,11 @@ class GroupCommit:
             raise _unavailable("the ledger writer has stopped")
         if self._store is None and self._left is None:
             raise _unavailable("the ledger is being reopened")
-        if self._queue.commands + len(commands) > self._queue_max:
+        if self._queue.commands + len(commands) > QUEUE_MAX:
             raise ServiceError(
                 ErrorCode.OVERLOADED,
                 f"ledger queue is full: {self._queue.commands} commands wait, the limit is"
-                f" {self._queue_max}",
+                f" {QUEUE_MAX}",
                 retry_after_s=1,
             )
         reply: asyncio.Future[list[Outcome]] = asyncio.get_running_loop().create_future()
@@ -431,7 +417,7 @@ class GroupCommit:
         """
         queue, size = self._queue, 0
         places: list[_Place] = []
-        while queue.waiting and len(places) < self._batch_max:
+        while queue.waiting and len(places) < BATCH_MAX:
             submission = queue.waiting[0]
             if submission.reply.done():  # its caller has left
                 queue.commands -= len(submission.commands) - submission.begun
@@ -442,7 +428,7 @@ class GroupCommit:
             is_alone = not is_barrier and self._has_lost(command)
             if not is_barrier:
                 size += submission.command_bytes
-                if places and (is_alone or size > self._batch_bytes_max):
+                if places and (is_alone or size > BATCH_BYTES_MAX):
                     break
             place = (submission, submission.begun)
             submission.begun += 1
@@ -471,7 +457,7 @@ class GroupCommit:
             outcomes = await store.commit(
                 commands,
                 self._now_ms(),
-                statement_timeout_s=timeouts * self._statement_timeout_s,
+                statement_timeout_s=timeouts * STATEMENT_TIMEOUT_S,
             )
         except BatchRefused as error:
             self._counts.divided += 1
@@ -569,7 +555,7 @@ class GroupCommit:
             leases=self._leases,
             actor=self._actor,
             on_waiting=self._note_waiting,
-            timeout_s=self._timeout_s,
+            timeout_s=COMMIT_TIMEOUT_S,
             boot_ms=self._boot_ms,
         )
         self.is_standby = False

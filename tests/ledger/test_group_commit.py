@@ -65,19 +65,16 @@ async def fatal() -> list[LedgerIntegrityError]:
 
 @pytest.fixture
 async def start(
-    database: Database, fatal: list[LedgerIntegrityError]
+    database: Database, fatal: list[LedgerIntegrityError], monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Callable[..., Any]]:
-    """Start writers; all are stopped when the test is over."""
+    """Start writers, with other constants of their module; all are stopped after the test."""
     started: list[GroupCommit] = []
 
-    async def start_one(**options: Any) -> GroupCommit:
-        commits = Watched(
-            database.service_url,
-            genesis=GENESIS,
-            on_fatal=fatal.append,
-            now_ms=lambda: AT,
-            **options,
-        )
+    async def start_one(**constants: float) -> GroupCommit:
+        for name, value in constants.items():
+            monkeypatch.setattr(f"ledger.writer.group_commit.{name.upper()}", value)
+        url = database.service_url
+        commits = Watched(url, genesis=GENESIS, on_fatal=fatal.append, now_ms=lambda: AT)
         await commits.start()
         started.append(commits)
         return commits

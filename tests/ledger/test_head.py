@@ -42,6 +42,12 @@ FIRST, SECOND, THIRD = "ledger", "ledger#1", "ledger#2"
 OTHER = "member-2"
 
 
+@pytest.fixture(autouse=True)
+def short_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give a silent database up soon."""
+    monkeypatch.setattr("ledger.writer.group_commit.COMMIT_TIMEOUT_S", 1.0)
+
+
 class Clock:
     """The monotonic clock of the writers, which goes on when the test says so."""
 
@@ -76,7 +82,6 @@ class Ledgers:
             on_fatal=self.fatal.append,
             now_ms=lambda: AT,
             boot_ms=self.clock,
-            timeout_s=1.0,
         )
         start = asyncio.create_task(commits.start(actor))
         self._made.append(commits)

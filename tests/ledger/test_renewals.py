@@ -37,6 +37,12 @@ OTHER, THIRD = "member-2", "member-3"
 DEADLINE_S = 30.0
 
 
+@pytest.fixture(autouse=True)
+def short_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give a silent database up soon."""
+    monkeypatch.setattr("ledger.writer.group_commit.COMMIT_TIMEOUT_S", 1.0)
+
+
 class Clock:
     """The writers' monotonic clock, which goes on when the test says so."""
 
@@ -83,7 +89,6 @@ async def start(
             on_fatal=fatal.append,
             now_ms=lambda: AT,
             boot_ms=clock,
-            timeout_s=1.0,
         )
         await commits.start()
         started.append(commits)

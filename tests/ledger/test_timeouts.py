@@ -114,12 +114,11 @@ async def test_kept_replies_give_a_silent_server_up(database: Database, auditor:
 
 
 async def test_commit_to_a_silent_server_has_no_outcome_and_its_repeat_has_one(
-    database: Database, auditor: Auditor
+    database: Database, auditor: Auditor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was sent into the silence may still be carried out: the key keeps it from doubling."""
-    commits = GroupCommit(
-        database.service_url, genesis=GENESIS, on_fatal=lambda _: None, timeout_s=TIMEOUT_S
-    )
+    monkeypatch.setattr("ledger.writer.group_commit.COMMIT_TIMEOUT_S", TIMEOUT_S)
+    commits = GroupCommit(database.service_url, genesis=GENESIS, on_fatal=lambda _: None)
     await commits.start()
     command = deposit(CREDIT)
     with frozen(auditor, "callboard-ledger"):
