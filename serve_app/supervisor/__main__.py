@@ -17,7 +17,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -43,7 +42,7 @@ from serve_app.supervisor.keeper import (
     clear_leftovers,
 )
 from serve_app.supervisor.machines.preflight import split_address
-from serve_app.supervisor.processes import wait_end
+from serve_app.supervisor.processes import saying, wait_end
 from serve_app.supervisor.ray_node import Place
 from serve_app.supervisor.releases.beginning import upgrade
 from serve_app.supervisor.releases.key_rotation import rotate
@@ -176,11 +175,7 @@ def _up(
     # A process in the background outlives the terminal, and who has read its progress.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-    began = time.monotonic()
-
-    def say(line: str) -> None:
-        _tell(f"[{time.monotonic() - began:5.1f} s] {line}")
-
+    say = saying()
     keeper = build_keeper(say)
     status = DONE
     try:

@@ -11,8 +11,7 @@ import asyncio
 import logging
 import os
 import sys
-import time
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
 
 import ray
@@ -29,6 +28,7 @@ from serve_app.settings_from_env import read_settings
 from serve_app.supervisor.admin_key import FILE, admin_key_command, prepared_key
 from serve_app.supervisor.front import serve_host
 from serve_app.supervisor.machines.answers import wait_api
+from serve_app.supervisor.processes import saying
 
 READY_TIMEOUT_S = 120.0
 START_ATTEMPTS = 5
@@ -47,31 +47,31 @@ def main() -> int:
         # Its modules take seconds to load: the supervisor starts it early, and a line on standard
         # input says that the cluster is there.
         sys.stdin.readline()
-    began = time.monotonic()
+    say = saying()
     is_kept = KEEP_APPLICATION in sys.argv[1:]
     ray.init(
         address="auto", namespace=NAMESPACE, log_to_driver=False, logging_level=logging.WARNING,
         # After an upgrade the Ray of another machine may be of the release before still.
         runtime_env=own_environment() if settings.generation else None,
     )  # fmt: skip
-    _say(began, "starting the actors and the API")
+    say("starting the actors and the API")
     # The replicas would start the actors too; from here they start while Serve itself does.
     ensure_runtime(settings)
-    _start_serve(settings, began)
+    _start_serve(settings, say)
     # A deployment replaces every replica, also those of machines that have lost nothing.
     if not (is_kept and _is_running()):
         serve.run(build(settings), name=APPLICATION, route_prefix="/", blocking=False)
-    missing = wait_api(settings.local_url, READY_TIMEOUT_S, partial(_say, began))
+    missing = wait_api(settings.local_url, READY_TIMEOUT_S, say)
     if missing:
         print(f"the API is not healthy after {READY_TIMEOUT_S:.0f} s: {missing}", file=sys.stderr)
         return 1
     if settings.home:
         asyncio.run(_store_admin_key(settings, Path(settings.home)))
-    _say(began, f"the API answers at {settings.url}")
+    say(f"the API answers at {settings.url}")
     return 0
 
 
-def _start_serve(settings: Settings, began: float) -> None:
+def _start_serve(settings: Settings, say: Callable[[str], None]) -> None:
     """Start Serve's controller and proxies.
 
     On a busy machine the controller replaces a proxy that is slow to come up; the call that waited
@@ -87,7 +87,7 @@ def _start_serve(settings: Settings, began: float) -> None:
         except RayActorError:
             if attempt == START_ATTEMPTS:
                 raise
-            _say(began, "a proxy was replaced while it started, waiting for the next one")
+            say("a proxy was replaced while it started, waiting for the next one")
 
 
 def _is_running() -> bool:
@@ -105,10 +105,6 @@ async def _store_admin_key(settings: Settings, home: Path) -> None:
     finally:
         await gateway.close()
     print(f"admin key: {home / FILE}", flush=True)
-
-
-def _say(began: float, text: str) -> None:
-    print(f"[{time.monotonic() - began:5.1f} s] {text}", flush=True)
 
 
 if __name__ == "__main__":

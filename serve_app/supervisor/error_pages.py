@@ -12,7 +12,6 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from core.errors import ErrorCode, ServiceError
@@ -40,25 +39,13 @@ _SEGMENT: Final = struct.Struct("<IIQQQQ")
 _LOADED: Final = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Timeouts:
-    """How long HAProxy waits for clients, seconds.
-
-    `header_s`: for a request's headers and its first 16 KiB. `stall_s`: for a byte to move.
-    `idle_s`: for the next request of a connection.
-    """
-
-    header_s: int = 10
-    stall_s: int = 20
-    idle_s: int = 60
+# How long HAProxy waits for a request's headers and its first 16 KiB, seconds.
+HEADER_S: Final = 10
 
 
-DEFAULT_TIMEOUTS: Final = Timeouts()
-
-
-def own_refusals(timeouts: Timeouts) -> dict[int, tuple[ErrorCode, str]]:
+def own_refusals() -> dict[int, tuple[ErrorCode, str]]:
     """Return the refusal in place of each of HAProxy's errors, by HAProxy's status."""
-    late = f"the request was not complete after {timeouts.header_s} s"
+    late = f"the request was not complete after {HEADER_S} s"
     return {
         400: _BROKEN,
         408: (ErrorCode.REQUEST_TIMEOUT, late),

@@ -28,8 +28,7 @@ from serve_app.callers.peers import PEER_HEADER, peer_tokens
 from serve_app.http.errors import UNKNOWN_METHOD, problem_text
 from serve_app.supervisor.error_pages import (
     BODY_MAX,
-    DEFAULT_TIMEOUTS,
-    Timeouts,
+    HEADER_S,
     own_refusals,
     page,
     with_pages,
@@ -37,6 +36,9 @@ from serve_app.supervisor.error_pages import (
 from serve_app.supervisor.reply_headers import preflight_lines, reply_lines
 from serve_app.supervisor.spent_callers import PATH, quoted, refusing_lines, table_lines
 
+# How long HAProxy waits for a byte to move, and for the next request of a connection, seconds.
+STALL_S: Final = 20
+IDLE_S: Final = 60
 # Connections of one address; a tenth of it when few are left.
 ADDRESS_CONNECTIONS_MAX: Final = 3_000
 
@@ -100,24 +102,18 @@ exec {haproxy} "$@" -f {tables}
 """
 
 
-def write_front(
-    folder: Path,
-    settings: Settings,
-    keys: DeploymentKeys,
-    timeouts: Timeouts = DEFAULT_TIMEOUTS,
-) -> Path:
+def write_front(folder: Path, settings: Settings, keys: DeploymentKeys) -> Path:
     """Write the script that starts HAProxy with our limits, and what it needs.
 
     Args:
         folder: where; private to the user, for the peer token is in it.
         settings: the deployment's.
         keys: the deployment's.
-        timeouts: for clients.
 
     Returns: the script's path, for `RAY_SERVE_HAPROXY_BINARY_PATH`.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    write_lines(folder, settings, keys, timeouts)
+    write_lines(folder, settings, keys)
     script, original = folder / "haproxy.sh", Path(get_haproxy_binary())
     text = _SCRIPT.format(
         mark=shlex.quote(MARK),
@@ -126,7 +122,7 @@ def write_front(
         pages=shlex.quote(_PAGES.format(folder=folder)),
         loopback=shlex.quote(_TO_LOOPBACK),
         api=shlex.quote(_to_host(settings.host)),
-        haproxy=shlex.quote(str(_write_program(folder, original, settings, timeouts))),
+        haproxy=shlex.quote(str(_write_program(folder, original, settings))),
         libraries=shlex.quote(str(original.parent / "lib")),
         tables=shlex.quote(str(folder / _TABLES)),
     )
@@ -151,12 +147,7 @@ def _to_host(host: str) -> str:
     )
 
 
-def write_lines(
-    folder: Path,
-    settings: Settings,
-    keys: DeploymentKeys,
-    timeouts: Timeouts = DEFAULT_TIMEOUTS,
-) -> None:
+def write_lines(folder: Path, settings: Settings, keys: DeploymentKeys) -> None:
     """Write what the script inserts; HAProxy has it with its next start or reload.
 
     Not the script: among Ray's processes the environment names it as HAProxy's program.
@@ -164,19 +155,14 @@ def write_lines(
     Args:
         folder: as of `write_front`, which has made it.
     """
-    for status, refusal in own_refusals(timeouts).items():
+    for status, refusal in own_refusals().items():
         _write(folder / f"{status}.http", page(refusal, settings), 0o600)
-    _write(
-        folder / _LINES,
-        "\n".join([*front_lines(folder, settings, keys, timeouts), ""]).encode(),
-        0o600,
-    )
+    lines = front_lines(folder, settings, keys)
+    _write(folder / _LINES, "\n".join([*lines, ""]).encode(), 0o600)
     _write(folder / _TABLES, "\n".join([*table_lines(), ""]).encode(), 0o600)
 
 
-def front_lines(
-    folder: Path, settings: Settings, keys: DeploymentKeys, timeouts: Timeouts
-) -> list[str]:
+def front_lines(folder: Path, settings: Settings, keys: DeploymentKeys) -> list[str]:
     """Return the lines of the frontend."""
     most = ADDRESS_CONNECTIONS_MAX
     scarce = connections_possible(settings.connections_max) * 3 // 4
@@ -190,11 +176,11 @@ def front_lines(
         f"    {MARK}: decision http-edge.",
         # A request's headers, and its body up to one buffer, must be here within this time. Only
         # then does it go to a replica: one that trickles in waits here and holds no place there.
-        f"    timeout http-request {timeouts.header_s}s",
+        f"    timeout http-request {HEADER_S}s",
         "    option http-buffer-request",
-        f"    timeout client {timeouts.stall_s}s",
-        f"    timeout http-keep-alive {timeouts.idle_s}s",
-        *(f"    errorfile {status} {folder}/{status}.http" for status in own_refusals(timeouts)),
+        f"    timeout client {STALL_S}s",
+        f"    timeout http-keep-alive {IDLE_S}s",
+        *(f"    errorfile {status} {folder}/{status}.http" for status in own_refusals()),
         "    stick-table type ipv6 size 100k expire 1m store conn_cur",
         f"    tcp-request connection track-sc0 src,ipmask(32,64){unless_proxy}",
         # When connections get scarce, one address holds few of them and others can still connect.
@@ -275,9 +261,9 @@ def connections_possible(wanted: int) -> int:
     return max(100, min(wanted, (files_max - _DESCRIPTORS_BESIDE) // _DESCRIPTORS_EACH))
 
 
-def _write_program(folder: Path, original: Path, settings: Settings, timeouts: Timeouts) -> Path:
+def _write_program(folder: Path, original: Path, settings: Settings) -> Path:
     """Write the program that runs: HAProxy with the texts of `error_pages.py`."""
-    refusals = own_refusals(timeouts)
+    refusals = own_refusals()
     pages = {status: page(refusals[status], settings) for status in (400, 408, 413, 500)}
     program = folder / "haproxy"
     _write(program, with_pages(original.read_bytes(), pages), 0o700)

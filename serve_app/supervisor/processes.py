@@ -13,13 +13,27 @@ from __future__ import annotations
 import os
 import select
 import signal
+import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from serve_app.settings_from_env import DEPLOYMENT_MARK
 
 _POLL_S = 0.02
+
+
+def saying() -> Callable[[str], None]:
+    """Return what tells people a line, after the seconds since now."""
+    began = time.monotonic()
+
+    def say(line: str) -> None:
+        with suppress(BrokenPipeError):  # nobody reads any more; the deployment runs on
+            sys.stdout.write(f"[{time.monotonic() - began:5.1f} s] {line}\n")
+            sys.stdout.flush()
+
+    return say
 
 
 def marked_processes(mark: str, run_folder: Path | None = None) -> list[int]:
@@ -53,41 +67,35 @@ def marked_processes(mark: str, run_folder: Path | None = None) -> list[int]:
     return found
 
 
+def told_of(pid: int, file: str) -> str:
+    """Return what the kernel tells of a process in a file of `/proc`, nothing when it is gone."""
+    path = f"/proc/{pid}/{file}"
+    with suppress(OSError), open(path, encoding="utf-8", errors="surrogateescape") as found:
+        return found.read()
+    return ""
+
+
 def process_name(pid: int) -> str:
     """Return the name of a process as the kernel knows it, empty when it is gone."""
-    try:
-        with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as file:
-            return file.read().strip()
-    except OSError:
-        return ""
+    return told_of(pid, "comm").strip()
 
 
 def command_of(pid: int) -> list[str]:
-    """Return the words of a process's command line, none when it is gone."""
-    try:
-        with open(f"/proc/{pid}/cmdline", encoding="utf-8", errors="replace") as file:
-            return file.read().split("\0")
-    except OSError:
-        return []
+    """Return the words of a process's command line."""
+    return told_of(pid, "cmdline").split("\0")
 
 
 def environment_of(pid: int) -> dict[str, str]:
     """Return the variables that a process was started with, none when it is gone."""
-    try:
-        with open(f"/proc/{pid}/environ", encoding="utf-8", errors="surrogateescape") as file:
-            pairs = [text.partition("=") for text in file.read().split("\0")]
-    except OSError:
-        return {}
+    pairs = (text.partition("=") for text in told_of(pid, "environ").split("\0"))
     return {name: value for name, _, value in pairs if name}
 
 
 def send(pids: Iterable[int], number: signal.Signals) -> None:
     """Send a signal to processes; those that have ended are passed over."""
     for pid in pids:
-        try:
+        with suppress(ProcessLookupError):
             os.kill(pid, number)
-        except ProcessLookupError:
-            continue
 
 
 def end_marked(mark: str, run_folder: Path | None = None, *, grace_s: float) -> int:
@@ -115,11 +123,9 @@ def end_marked(mark: str, run_folder: Path | None = None, *, grace_s: float) -> 
 
 def reap() -> None:
     """Collect ended children that no caller waits for."""
-    try:
+    with suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
-    except ChildProcessError:
-        return
 
 
 def wait_end(pids: Iterable[int], timeout_s: float | None) -> set[int]:

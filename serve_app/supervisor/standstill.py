@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from serve_app.supervisor.processes import told_of
+
 LOOK_S: Final = 2.0
 # Of looks in a row without a run: 8 to 10 s. An idle main thread was seen to sleep 0.5 s at most.
 LOOKS_MAX: Final = 5
@@ -44,9 +46,8 @@ class Standstill:
 
 def _main_thread(pid: int) -> tuple[str, int]:
     """Return the state of a process's main thread and how often it has given up its core."""
-    try:
-        with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as file:
-            fields = dict(line.split(":", 1) for line in file if ":" in line)
-    except OSError:
+    lines = told_of(pid, "status").splitlines()
+    fields = dict(line.split(":", 1) for line in lines if ":" in line)
+    if not fields:
         return _BUSY_STATES[0], 0  # it has ended: others see that
     return fields["State"].split()[0], sum(int(fields[name]) for name in _SWITCHES)

@@ -23,7 +23,7 @@ from serve_app.callers.limits import RateClass
 from serve_app.callers.peers import PEER_HEADER, peer_tokens
 from serve_app.openapi.docs_page import DOCS_POLICY
 from serve_app.supervisor.deployment import Deployment, PortBlock
-from serve_app.supervisor.error_pages import DEFAULT_TIMEOUTS, Timeouts, with_pages
+from serve_app.supervisor.error_pages import with_pages
 from serve_app.supervisor.front import (
     ANCHOR,
     MARK,
@@ -56,11 +56,9 @@ backend replicas
 """
 
 
-def run(
-    folder: Path, configuration: Path, timeouts: Timeouts = DEFAULT_TIMEOUTS
-) -> subprocess.CompletedProcess[str]:
+def run(folder: Path, configuration: Path) -> subprocess.CompletedProcess[str]:
     """Let the script have HAProxy check a configuration, as Serve lets it run one."""
-    script = write_front(folder, Settings(), KEYS, timeouts)
+    script = write_front(folder, Settings(), KEYS)
     return subprocess.run(
         [str(script), "-c", "-db", "-f", str(configuration)], capture_output=True, text=True
     )
@@ -70,12 +68,12 @@ def test_the_limits_stand_in_the_frontend_once_and_haproxy_takes_them(tmp_path: 
     configuration = tmp_path / "haproxy.cfg"
     configuration.write_text(SERVES, encoding="ascii")
     for _ in range(2):
-        checked = run(tmp_path / "front", configuration, Timeouts(header_s=7))
+        checked = run(tmp_path / "front", configuration)
         assert checked.returncode == 0, checked.stderr
     text = configuration.read_text(encoding="ascii")
     assert text.count(MARK) == 1
     frontend = text.partition(ANCHOR)[2].partition("backend replicas")[0]
-    assert "timeout http-request 7s" in frontend
+    assert "timeout http-request 10s" in frontend
     assert f'set-header x-callboard-peer "{peer_tokens(KEYS)[0]} %[var(txn.caller)]"' in frontend
 
 
@@ -219,26 +217,22 @@ class Echo(Quiet):
 
 
 @contextmanager
-def haproxy(
-    folder: Path, settings: Settings, timeouts: Timeouts = DEFAULT_TIMEOUTS
-) -> Iterator[httpx.Client]:
+def haproxy(folder: Path, settings: Settings) -> Iterator[httpx.Client]:
     """Run HAProxy with our limits in front of an `Echo`, and yield a client of it."""
     port = free_port()
     with loopback(Echo) as url:
         text = SERVES.replace("127.0.0.1:1\n", f"127.0.0.1:{port}\n")
         text = text.replace("127.0.0.1:2\n", f"{url.removeprefix('http://')}\n")
-        with started(folder, text, settings, port, timeouts) as http:
+        with started(folder, text, settings, port) as http:
             yield http
 
 
 @contextmanager
-def started(
-    folder: Path, text: str, settings: Settings, port: int, timeouts: Timeouts = DEFAULT_TIMEOUTS
-) -> Iterator[httpx.Client]:
+def started(folder: Path, text: str, settings: Settings, port: int) -> Iterator[httpx.Client]:
     """Run HAProxy with this configuration and our limits, and yield a client of it."""
     configuration = folder / "haproxy.cfg"
     configuration.write_text(text, encoding="ascii")
-    script = write_front(folder / "front", settings, KEYS, timeouts)
+    script = write_front(folder / "front", settings, KEYS)
     with subprocess.Popen([str(script), "-db", "-f", str(configuration)]) as process:
         transport = httpx.HTTPTransport(retries=8)  # until it listens
         url = f"http://127.0.0.1:{port}"
@@ -262,10 +256,11 @@ def public_front(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Cli
         cors_origins=(ORIGIN, "http://[::1]:3000"),
         trusted_proxies=("127.0.0.2/31", "2001:db8:1::/48"),
     )
-    with haproxy(
-        tmp_path_factory.mktemp("public"), settings, Timeouts(header_s=1, idle_s=1)
-    ) as http:
-        yield http
+    with pytest.MonkeyPatch.context() as patch:
+        for constant in ("front.HEADER_S", "front.IDLE_S", "error_pages.HEADER_S"):
+            patch.setattr(f"serve_app.supervisor.{constant}", 1)
+        with haproxy(tmp_path_factory.mktemp("public"), settings) as http:
+            yield http
 
 
 @pytest.mark.parametrize("own", [{}, {"x-request-disconnect-disabled": "?1"}], ids=["", "forged"])

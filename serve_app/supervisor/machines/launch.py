@@ -29,6 +29,7 @@ import yaml
 from serve_app.settings_from_env import child_environment, load_settings
 from serve_app.supervisor.deployment import Deployment
 from serve_app.supervisor.machines.answers import wait_api
+from serve_app.supervisor.processes import saying
 
 SERVE_TIMEOUT_S = 240.0
 _SSH_TIMEOUT_S = 60.0
@@ -301,11 +302,7 @@ def _last_line(output: bytes) -> str:
 def main() -> int:
     """Start or end the cluster of the configuration that is named."""
     verb, path = sys.argv[1], Path(sys.argv[2]).expanduser()
-    began = time.monotonic()
-
-    def say(line: str) -> None:
-        print(f"[{time.monotonic() - began:5.1f} s] {line}", flush=True)
-
+    say = saying()
     try:
         text = path.read_text(encoding="utf-8")
         is_done = launch(text, say) if verb == "up" else end(text, say)

@@ -54,6 +54,7 @@ from serve_app.app import APPLICATION, build
 from serve_app.settings_from_env import read_settings
 from serve_app.supervisor.admin_key import ADMIN_DID
 from serve_app.supervisor.front import write_lines
+from serve_app.supervisor.processes import saying
 from serve_app.supervisor.releases.release import Release
 
 START_TIMEOUT_S: Final = 120.0
@@ -88,7 +89,7 @@ class Roll:
         leaving = await asyncio.to_thread(draining_machines)
         _check_not_drained(await self._read_cluster(), leaving)
         self._say("replacing the timekeeper")  # 3
-        _release_of(settings).choose(Path(settings.home))
+        replace(Release.own(), generation=settings.generation).choose(Path(settings.home))
         await asyncio.to_thread(replace_timekeeper, settings)
         self._say("waiting for its owners to join")
         await self._await_joined()
@@ -196,11 +197,7 @@ def main() -> int:
     except SettingsError as defect:
         print(f"callboard: {defect}", file=sys.stderr)
         return 2
-    began = time.monotonic()
-
-    def say(text: str) -> None:
-        print(f"[{time.monotonic() - began:5.1f} s] {text}", flush=True)
-
+    say = saying()
     try:
         ray.init(
             address="auto", namespace=NAMESPACE, runtime_env=own_environment(),
@@ -219,7 +216,7 @@ async def _upgrade(settings: Settings, say: Callable[[str], None]) -> None:
     await asyncio.to_thread(check_machines, await asyncio.to_thread(working_machines))
     url = _owner_url(settings)
     await asyncio.to_thread(check_rollable, url)
-    reached = await asyncio.to_thread(_migrate, url)  # 2
+    reached = await asyncio.to_thread(migrate, url, phase="pre")  # 2
     say(f"the schema is at {reached}")
     gateway = await Gateway.connect(settings)
     try:
@@ -229,19 +226,11 @@ async def _upgrade(settings: Settings, say: Callable[[str], None]) -> None:
     say(f"all processes are of code version {CODE_VERSION}")
 
 
-def _migrate(url: str) -> str:
-    return migrate(url, phase="pre")
-
-
 def _owner_url(settings: Settings) -> str:
     own = EmbeddedPostgres(Path(settings.home), Path(settings.run_folder))
     if settings.database_url == own.database_url:
         return own.owner_url
     return settings.owner_url or settings.database_url
-
-
-def _release_of(settings: Settings) -> Release:
-    return replace(Release.own(), generation=settings.generation)
 
 
 def _owners_to_join(settings: Settings) -> frozenset[str]:
