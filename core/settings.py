@@ -62,9 +62,9 @@ class SettingsError(ValueError):
 def _setting(
     default: Any,
     about: str,
-    *,
     low: int | None = None,
     high: int | None = None,
+    *,
     choices: tuple[str, ...] = (),
     secret: bool = False,
 ) -> Any:
@@ -89,7 +89,7 @@ class Settings:
     home: str = _setting("", "the deployment's folder")
     run_folder: str = _setting("", "short folder for sockets; empty: derived from the home")
     host: str = _setting("127.0.0.1", "address the API listens on")
-    port: int = _setting(8000, "port of the API", low=1, high=65_535)
+    port: int = _setting(8000, "port of the API", 1, 65_535)
     region: str = _setting("local", "region of this deployment, for federation")
     fallback_regions: tuple[str, ...] = _setting(
         (),
@@ -106,7 +106,7 @@ class Settings:
     database_url: str = _setting("", "Postgres, as the service's login", secret=True)
     owner_url: str = _setting("", "Postgres, as the owner; used by migrations only", secret=True)
     machine_connections_max: int = _setting(
-        88, "connections of a machine's owners and replicas together", low=16
+        88, "connections of a machine's owners and replicas together", 16
     )
 
     # Secrets. The first start creates the deployment key in the home.
@@ -141,28 +141,26 @@ class Settings:
         "pooled", "pooled or dedicated workflow actors", choices=("pooled", "dedicated")
     )
     workflow_actors_per_machine: int = _setting(
-        0, "processes that drive workflows; 0: by the machine's cores", low=0, high=64
+        0, "processes that drive workflows; 0: by the machine's cores", 0, 64
     )
     serve_replicas: int = _setting(
-        0, "processes per machine that serve the API; 0: by its cores", low=0, high=256
+        0, "processes per machine that serve the API; 0: by its cores", 0, 256
     )
     machines_max: int = _setting(
-        1, "machines of the cluster, at most; join: 64 when not given", low=1, high=1_024
+        1, "machines of the cluster, at most; join: 64 when not given", 1, 1_024
     )
     workflows_per_machine: int = _setting(
-        0,
-        "unfinished ones that ask Ray's autoscaler for one more machine; 0: it is not asked",
-        low=0,
+        0, "unfinished ones that ask Ray's autoscaler for one more machine; 0: it is not asked", 0
     )
     machine_idle_ms: int = _setting(
-        300_000, "how long one machine less must be enough until one is given back", low=1_000
+        300_000, "how long one machine less must be enough until one is given back", 1_000
     )
-    replica_requests_max: int = _setting(2_000, "open requests per replica", low=10)
-    ray_cpus: int = _setting(0, "CPUs that Ray may count on; 0: all of the machine", low=0)
+    replica_requests_max: int = _setting(2_000, "open requests per replica", 10)
+    ray_cpus: int = _setting(0, "CPUs that Ray may count on; 0: all of the machine", 0)
     generation: str = _setting("", "of the actors; `callboard upgrade` gives each one of its own")
 
     # Requests.
-    nodes_max: int = _setting(1_000, "nodes of one workflow", low=1, high=10_000)
+    nodes_max: int = _setting(1_000, "nodes of one workflow", 1, 10_000)
 
     cors_origins: tuple[str, ...] = _setting(
         (), "origins whose pages may call the API in a browser; *: all; empty: none"
@@ -173,30 +171,30 @@ class Settings:
     trusted_proxies: tuple[str, ...] = _setting(
         (), "networks of proxies whose X-Forwarded-For names the caller's address"
     )
-    connections_max: int = _setting(6_000, "connections to the API per machine", low=100)
-    bodies_max: int = _setting(500, "requests per replica whose body is incomplete", low=10)
-    waits_max: int = _setting(1_600, "requests per replica that wait (Prefer: wait)", low=10)
+    connections_max: int = _setting(6_000, "connections to the API per machine", 100)
+    bodies_max: int = _setting(500, "requests per replica whose body is incomplete", 10)
+    waits_max: int = _setting(1_600, "requests per replica that wait (Prefer: wait)", 10)
     share_of_free: int = _setting(
-        8, "one owner or address holds at most 1/n of what is free", low=2, high=100
+        8, "one owner or address holds at most 1/n of what is free", 2, 100
     )
 
     # Rates per minute and owner, or per minute and address without a key (specification, Limits).
-    read_rate: int = _setting(1_000, "read operations a minute", low=1)
-    write_rate: int = _setting(100, "write operations a minute", low=1)
-    bulk_rate: int = _setting(10, "bulk operations a minute", low=1)
-    machine_rate: int = _setting(6_000, "heartbeats and node results a minute", low=1)
+    read_rate: int = _setting(1_000, "read operations a minute", 1)
+    write_rate: int = _setting(100, "write operations a minute", 1)
+    bulk_rate: int = _setting(10, "bulk operations a minute", 1)
+    machine_rate: int = _setting(6_000, "heartbeats and node results a minute", 1)
 
     # Workflows and nodes.
-    max_runtime_ms_max: int = _setting(30 * DAY_MS, "largest maxRuntimeMs", low=1, high=30 * DAY_MS)
+    max_runtime_ms_max: int = _setting(30 * DAY_MS, "largest maxRuntimeMs", 1, 30 * DAY_MS)
     workflows_per_actor_max: int = _setting(
-        22_500, "unfinished workflows of an owner, eight ninths of them of one payer", low=1
+        22_500, "unfinished workflows of an owner, eight ninths of them of one payer", 1
     )
 
     # Dispatch.
     payer_weights: tuple[str, ...] = _setting(
         (), "did=weight: payers that an agent's queue serves more often in their turn"
     )
-    agent_concurrency: int = _setting(32, "dispatches at once to an agent", low=1)
+    agent_concurrency: int = _setting(32, "dispatches at once to an agent", 1)
     claims: str = _setting(
         "first",
         "who may have names, heirs and versions: first (unproven claims too) or proven only",
@@ -208,27 +206,22 @@ class Settings:
     )
 
     # Ledger.
-    fee_bps: int = _setting(500, "protocol fee of a node payment, basis points", low=0, high=10_000)
+    fee_bps: int = _setting(500, "protocol fee of a node payment, basis points", 0, 10_000)
     shard_drain_ms: int = _setting(
-        10_000, "how long open calls may delay the move of a workflow to another owner", low=0
+        10_000, "how long open calls may delay the move of a workflow to another owner", 0
     )
-    owner_silence_ms: int = _setting(5_000, "silence after which an owner is replaced", low=1_000)
-    ledger_silence_ms: int = _setting(15_000, "the same of the ledger actor", low=5_000)
-    timekeeper_silence_ms: int = _setting(15_000, "the same of the timekeeper", low=5_000)
+    owner_silence_ms: int = _setting(5_000, "silence after which an owner is replaced", 1_000)
+    ledger_silence_ms: int = _setting(15_000, "the same of the ledger actor", 5_000)
+    timekeeper_silence_ms: int = _setting(15_000, "the same of the timekeeper", 5_000)
     serve_silence_ms: int = _setting(
-        30_000, "the same of Serve's controller, and of replicas of the API", low=6_000
+        30_000, "the same of Serve's controller, and of replicas of the API", 6_000
     )
     drain_ms: int = _setting(
-        600_000,
-        "how long a machine may drain until it is said what is left",
-        low=1_000,
-        high=DAY_MS,
+        600_000, "how long a machine may drain until it is said what is left", 1_000, DAY_MS
     )
 
     # Identity.
-    key_overlap_s: int = _setting(
-        0, "how long a rotated key stays valid for results", low=0, high=86_400
-    )
+    key_overlap_s: int = _setting(0, "how long a rotated key stays valid for results", 0, 86_400)
 
     # Drafts of workflows by a model (decision planning).
     model_url: str = _setting(
@@ -236,9 +229,7 @@ class Settings:
     )
     model_name: str = _setting("", "the model that it is asked for")
     model_key: str = _setting("", "its API key, sent as a bearer token", secret=True)
-    model_timeout_ms: int = _setting(
-        20_000, "how long a suggestion waits for it", low=1, high=60_000
-    )
+    model_timeout_ms: int = _setting(20_000, "how long a suggestion waits for it", 1, 60_000)
 
     # Traces.
     otlp_endpoint: str = _setting(
@@ -247,20 +238,18 @@ class Settings:
 
     # Market.
     stake_bps: int = _setting(
-        0, "stake asked of an agent, basis points of the node's price", low=0, high=10_000
+        0, "stake asked of an agent, basis points of the node's price", 0, 10_000
     )
     auction_stake_bps: int = _setting(
-        1_000, "stake asked of a bidder, basis points of its bid", low=0, high=10_000
+        1_000, "stake asked of a bidder, basis points of its bid", 0, 10_000
     )
     auction_score_min_percent: int = _setting(
-        0, "least reputation score of a bidder, percent", low=0, high=100
+        0, "least reputation score of a bidder, percent", 0, 100
     )
     slash_failure_bps: int = _setting(
-        1_000, "locked stake lost by a failure, basis points", low=0, high=10_000
+        1_000, "locked stake lost by a failure, basis points", 0, 10_000
     )
-    slash_fraud_bps: int = _setting(
-        10_000, "locked stake lost by fraud, basis points", low=0, high=10_000
-    )
+    slash_fraud_bps: int = _setting(10_000, "locked stake lost by fraud, basis points", 0, 10_000)
     trusted_verifiers: tuple[str, ...] = _setting(
         (), "proven DIDs that may verify, besides agents that an administrator registered"
     )
