@@ -8,13 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from core.errors import ErrorCode
 from core.money import ISSUED_MICRO_MAX, MICRO_MAX, credits_text
 from core.records.audit import AuditEventType
 from ledger.accounts.account_commands import CollectCredits, Deposit
 from ledger.accounts.agent_money import IS_OWNERS
 from ledger.connections.connecting import fetch
-from ledger.writer.batch import Batch, Refusal, Result
+from ledger.writer.batch import Batch, Result, conflict, forbidden, invalid, not_found
 from ledger.writer.command_kind import Connection, plans
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import WORLD_ADDRESS, Account, wallet_address
@@ -64,10 +63,9 @@ def plan_deposit(command: Deposit, batch: Batch) -> Result:
     owned = cache.owned.get(command.owner_did, 0)
     room = min(MICRO_MAX - owned, ISSUED_MICRO_MAX + world.balance)
     if not 0 < command.amount_micro <= room:
-        raise Refusal(
-            ErrorCode.INVALID_REQUEST,
+        raise invalid(
             f"got a deposit of {credits_text(command.amount_micro)} credits, expected more than 0"
-            f" and at most {credits_text(max(0, room))}",
+            f" and at most {credits_text(max(0, room))}"
         )
     if command.owner_did in cache.owned:
         cache.owned[command.owner_did] += command.amount_micro
@@ -114,20 +112,19 @@ def plan_collect(command: CollectCredits, batch: Batch) -> Result:
     did = command.agent_did
     stored: CollectReads | None = batch.loaded
     if stored is None:
-        raise Refusal(ErrorCode.NOT_FOUND, f"the agent {did} is not known")
+        raise not_found(f"the agent {did} is not known")
     owner_did = stored.owner_did
     if command.actor_did != owner_did and not command.is_admin:
-        raise Refusal(ErrorCode.FORBIDDEN, f"only the owner of {did} may collect its credits")
+        raise forbidden(f"only the owner of {did} may collect its credits")
     if not stored.is_owners:
-        raise Refusal(
-            ErrorCode.FORBIDDEN,
+        raise forbidden(
             f"{did} was registered without a proof and has keys, agents, workflows or an"
             " account of its own:"
             " register it with a cardProof, with its own credential, or by an administrator, then"
-            " collect",
+            " collect"
         )
     if owner_did == did:
-        raise Refusal(ErrorCode.CONFLICT, f"{did} is its own owner: there is nothing to collect")
+        raise conflict(f"{did} is its own owner: there is nothing to collect")
     wallet = batch.cache.accounts.get(wallet_address(did))
     kept_micro = stored.disputed_micro + stored.given_micro
     free_micro = max(0, batch.cache.balance(wallet_address(did)) - kept_micro)
@@ -139,10 +136,9 @@ def plan_collect(command: CollectCredits, batch: Batch) -> Result:
         if command.amount_micro is not None:
             got = f"cannot collect {credits_text(amount_micro)} credits"
         free, disputed = credits_text(free_micro), credits_text(stored.disputed_micro)
-        raise Refusal(
-            ErrorCode.CONFLICT,
+        raise conflict(
             f"{got}: {free} are free in the wallet of {did}, {disputed} are under open disputes,"
-            f" {credits_text(stored.given_micro)} were deposited for a DID without a proof",
+            f" {credits_text(stored.given_micro)} were deposited for a DID without a proof"
         )
     owners = batch.account(wallet_address(owner_did), "wallet", owner_did)
     description = "collected by the owner of the agent"

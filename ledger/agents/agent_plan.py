@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from core.errors import ErrorCode
 from core.peers.documents import DEPLOYMENT_DID
 from core.records.audit import AuditEventType
 from core.records.statuses import OwnershipProof
@@ -35,7 +34,7 @@ from ledger.tables.market_tables import (
     UNREVOCATIONS,
     YIELDED,
 )
-from ledger.writer.batch import Batch, Refusal, Result
+from ledger.writer.batch import Batch, Result, conflict, forbidden, invalid
 from ledger.writer.command_kind import Connection, plans
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import KnownAgent, stake_address, wallet_address
@@ -88,12 +87,11 @@ def plan_register_agent(command: RegisterAgent, batch: Batch) -> Result:
     if known is None:  # (1)
         _check_claim(command, batch)
     elif is_yielding and command.lines_taken is None:
-        detail = f"{command.did} was claimed by another request: repeat the registration"
-        raise Refusal(ErrorCode.CONFLICT, detail)
+        raise conflict(f"{command.did} was claimed by another request: repeat the registration")
     elif not (
         known.owner_did == command.owner_did or command.is_admin or command.is_signed or is_yielding
     ):
-        raise Refusal(ErrorCode.FORBIDDEN, f"{command.did} is registered by another owner")
+        raise forbidden(f"{command.did} is registered by another owner")
     _check_card_is_newer(command, known)  # (2)
     if command.is_unchanged:
         assert known is not None, command
@@ -238,10 +236,9 @@ def _check_card_is_newer(command: RegisterAgent, known: KnownAgent | None) -> No
         # A change needs an active agent; a card of a new version brings it back.
         or not (known.is_active or command.is_signed)
     ):
-        raise Refusal(
-            ErrorCode.CONFLICT,
+        raise conflict(
             f"the card of {command.did} was changed by another request: read it and repeat the"
-            " change",
+            " change"
         )
     # The counter of an unproven claim is its claimant's: a proof by another starts anew.
     counts = known is not None and not _is_yielding(command, known)
@@ -251,10 +248,9 @@ def _check_card_is_newer(command: RegisterAgent, known: KnownAgent | None) -> No
         and command.card_counter is not None
         and command.card_counter <= known.card_counter
     ):
-        raise Refusal(
-            ErrorCode.CONFLICT,
+        raise conflict(
             f"got a card of {command.did} signed for counter {command.card_counter}, expected more"
-            f" than {known.card_counter}",
+            f" than {known.card_counter}"
         )
 
 
@@ -262,10 +258,9 @@ def _check_room(command: RegisterAgent, owner_did: str, batch: Batch) -> None:
     """Refuse another active agent of an owner beyond the bound. Decision registry-and-discovery."""
     count = batch.cache.agent_counts.get(owner_did, 0)
     if command.owner_agents_max is not None and count >= command.owner_agents_max:
-        raise Refusal(
-            ErrorCode.CONFLICT,
+        raise conflict(
             f"{owner_did} has {count} active agents, expected fewer than"
-            f" {command.owner_agents_max}: deregister one first",
+            f" {command.owner_agents_max}: deregister one first"
         )
 
 
@@ -309,17 +304,16 @@ def _check_claim(command: RegisterAgent, batch: Batch) -> None:
     """
     if command.did.startswith(DEPLOYMENT_DID):
         detail = f"{command.did}: DIDs that begin with {DEPLOYMENT_DID} are those of deployments"
-        raise Refusal(ErrorCode.INVALID_REQUEST, detail)
+        raise invalid(detail)
     if command.owner_did == command.did or command.is_admin or command.proof is not None:
         return
     accounts = (wallet_address(command.did), stake_address(command.did))
     has_account = any(batch.cache.accounts.get(address) is not None for address in accounts)
     if has_account or command.did in batch.cache.callers:
-        raise Refusal(
-            ErrorCode.FORBIDDEN,
+        raise forbidden(
             f"{command.did} is in use: it has a wallet account or a stake account, or has had API"
             " keys or agents. Register it with its own credential, with a cardProof, or as an"
-            " administrator",
+            " administrator"
         )
 
 
@@ -395,7 +389,7 @@ def plan_deregister_agent(command: DeregisterAgent, batch: Batch) -> Result:
     """Take an agent out of service; once more changes nothing and is answered alike."""
     known = batch.agent(command.did)
     if known.owner_did != command.owner_did and not command.is_admin:
-        raise Refusal(ErrorCode.FORBIDDEN, f"{command.did} is registered by another owner")
+        raise forbidden(f"{command.did} is registered by another owner")
     result = {"did": command.did, "wasActive": known.is_active}
     if not known.is_active:
         return result

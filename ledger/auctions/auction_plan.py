@@ -25,7 +25,7 @@ from ledger.auctions.auction_commands import NO_ROUND, EndBidding, KeepBid, Plac
 from ledger.auctions.bid_locks import free_bid, free_stake_micro, lock_bid
 from ledger.tables.work_tables import AUCTIONS, BIDS, CLOSED_AUCTIONS
 from ledger.workflows.workflow_commands import AdvanceWorkflow, PublishWorkflow
-from ledger.writer.batch import Batch, Refusal, Result
+from ledger.writer.batch import Batch, Refusal, Result, conflict, forbidden, not_found
 from ledger.writer.command_kind import plans
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import OpenRound
@@ -129,7 +129,7 @@ def plan_keep_bid(command: KeepBid, batch: Batch) -> Result:
     place = (command.workflow_id, command.node)
     if batch.cache.kept_bids[place] >= KEPT_BIDS_MAX:  # (3)
         detail = f"the node already has {KEPT_BIDS_MAX} bids outside a round: no more are stored"
-        raise Refusal(ErrorCode.CONFLICT, detail, is_stored=False)
+        raise conflict(detail, is_stored=False)
     batch.cache.kept_bids[place] += 1
     bid = _build_bid(command, batch)
     _store_bid(command.workflow_id, command.node, NO_ROUND, bid, batch)
@@ -174,23 +174,20 @@ def _check_bidder(command: PlaceBid | KeepBid, batch: Batch) -> None:
     """Refuse a bid for an agent that is not there, or that the caller may not bid for."""
     agent = batch.cache.agents.get(command.agent_did)
     if agent is None or not agent.is_active:
-        detail = f"no agent {command.agent_did} is registered"
-        raise Refusal(ErrorCode.NOT_FOUND, detail, is_stored=False)
+        raise not_found(f"no agent {command.agent_did} is registered", is_stored=False)
     if command.actor_did not in (command.agent_did, agent.owner_did) and not command.is_admin:
-        raise Refusal(
-            ErrorCode.FORBIDDEN,
+        raise forbidden(
             f"only {command.agent_did}, its owner or an administrator may bid for it",
             is_stored=False,
         )
     if batch.cache.is_revoked(command.agent_did, batch.clock_ms):
-        raise Refusal(ErrorCode.FORBIDDEN, f"{command.agent_did} is revoked", is_stored=False)
+        raise forbidden(f"{command.agent_did} is revoked", is_stored=False)
 
 
 def _open_round(workflow_id: str, node: str, number: int, batch: Batch) -> OpenRound:
     known = batch.cache.rounds.get((workflow_id, node))
     if known is None or known.number != number:
-        detail = "this round of the node's auction is not open"
-        raise Refusal(ErrorCode.CONFLICT, detail, is_stored=False)
+        raise conflict("this round of the node's auction is not open", is_stored=False)
     return known
 
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from core.capabilities.semver import version_id
-from core.errors import ErrorCode
 from core.records.audit import AuditEventType
 from ledger.capabilities.version_commands import DeprecateVersion, PublishVersion
 from ledger.connections.connecting import fetch
@@ -21,7 +20,7 @@ from ledger.tables.capability_tables import (
     CAPABILITY_VERSIONS,
     DEPRECATED_VERSIONS,
 )
-from ledger.writer.batch import Batch, Refusal, Result
+from ledger.writer.batch import Batch, Result, conflict, forbidden, not_found
 from ledger.writer.command_kind import Connection, plans
 from ledger.writer.read_set import ReadSet
 
@@ -98,14 +97,14 @@ def plan_publish_version(command: PublishVersion, batch: Batch) -> Result:
     owner_did = _owner(command, line, batch)  # (1)
     own_id = version_id(capability_id, command.version)
     if own_id in reads.versions:  # (2)
-        raise Refusal(ErrorCode.CONFLICT, f"{own_id} is published already")
+        raise conflict(f"{own_id} is published already")
     count = 0 if line is None else line.versions
     if count != command.versions_expected:
         detail = (
             f"another version of {capability_id} was published by another request: repeat the"
             " request"
         )
-        raise Refusal(ErrorCode.CONFLICT, detail, is_stored=False)
+        raise conflict(detail, is_stored=False)
     _check_room(command, owner_did, reads)  # (3)
     if command.deprecates is not None:  # (4)
         former_id = version_id(capability_id, command.deprecates)
@@ -139,14 +138,13 @@ def plan_deprecate_version(command: DeprecateVersion, batch: Batch) -> Result:
     line = reads.line
     own_id = version_id(command.capability_id, command.version)
     if line is None or own_id not in reads.versions:
-        raise Refusal(ErrorCode.NOT_FOUND, f"the version {own_id} is not known")
+        raise not_found(f"the version {own_id} is not known")
     _check_owner(command, line)
     _check_active(own_id, reads)
     if command.successor is not None:
         successor_id = version_id(command.capability_id, command.successor)
         if successor_id == own_id or not reads.versions.get(successor_id, False):
-            detail = f"successor: got {successor_id}, expected another active version"
-            raise Refusal(ErrorCode.CONFLICT, detail)
+            raise conflict(f"successor: got {successor_id}, expected another active version")
     _deprecate(own_id, command.successor, line.owner_did, batch)
     batch.is_directory_changed = True
     return {}
@@ -165,10 +163,9 @@ def _owner(command: PublishVersion, line: KnownLine | None, batch: Batch) -> str
     if command.is_admin:
         return owner_did
     if command.agent_did is None:
-        raise Refusal(
-            ErrorCode.FORBIDDEN,
+        raise forbidden(
             f"{owner_did} has no active agent{' of a proven DID' if command.needs_proof else ''}"
-            f" that offers {command.capability_id}: register one first",
+            f" that offers {command.capability_id}: register one first"
         )
     agent = batch.cache.agents.get(command.agent_did)
     if (
@@ -178,16 +175,14 @@ def _owner(command: PublishVersion, line: KnownLine | None, batch: Batch) -> str
         or ((command.needs_proof or line is not None) and agent.proven_by is None)
     ):
         detail = f"the agent {command.agent_did} was changed by another request: repeat the request"
-        raise Refusal(ErrorCode.CONFLICT, detail, is_stored=False)
+        raise conflict(detail, is_stored=False)
     return owner_did
 
 
 def _check_owner(command: PublishVersion | DeprecateVersion, line: KnownLine) -> None:
     own = command.actor_did if isinstance(command, DeprecateVersion) else command.owner_did
     if (own or command.actor_did) != line.owner_did and not command.is_admin:
-        raise Refusal(
-            ErrorCode.FORBIDDEN, f"the versions of {command.capability_id} belong to another owner"
-        )
+        raise forbidden(f"the versions of {command.capability_id} belong to another owner")
 
 
 def _check_room(command: PublishVersion, owner_did: str, reads: VersionReads) -> None:
@@ -200,17 +195,15 @@ def _check_room(command: PublishVersion, owner_did: str, reads: VersionReads) ->
         (owner_did, total, command.owner_versions_max),
     ):
         if number >= most:
-            raise Refusal(
-                ErrorCode.CONFLICT, f"{what} has {number} versions, expected fewer than {most}"
-            )
+            raise conflict(f"{what} has {number} versions, expected fewer than {most}")
 
 
 def _check_active(own_id: str, reads: VersionReads) -> None:
     is_active = reads.versions.get(own_id)
     if is_active is None:
-        raise Refusal(ErrorCode.NOT_FOUND, f"the version {own_id} is not known")
+        raise not_found(f"the version {own_id} is not known")
     if not is_active:
-        raise Refusal(ErrorCode.CONFLICT, f"{own_id} is deprecated already")
+        raise conflict(f"{own_id} is deprecated already")
 
 
 def _deprecate(own_id: str, successor: str | None, owner_did: str, batch: Batch) -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import Final
 
 from core.canonical import hash_text
-from core.errors import ErrorCode
 from core.json_text import read_json
 from core.market.refund import RefundSources, share_refund, split_refund
 from core.market.slashing import SlashTrigger
@@ -22,7 +21,7 @@ from ledger.disputes.dispute_loading import DisputeReads, PaidLine, load_dispute
 from ledger.stakes.stake_plan import stake_accounts
 from ledger.stakes.stake_risk import Guilt, slash_guilty
 from ledger.tables.market_tables import DISPUTES, FEEDBACK_GIVEN, RESOLVED_DISPUTES
-from ledger.writer.batch import Batch, Refusal, Result
+from ledger.writer.batch import Batch, Result, conflict, invalid, not_found
 from ledger.writer.command_kind import plans
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import (
@@ -78,9 +77,9 @@ def plan_resolve_dispute(command: ResolveDispute, batch: Batch) -> Result:
     """
     stored: DisputeReads | None = batch.loaded
     if stored is None:  # (1)
-        raise Refusal(ErrorCode.NOT_FOUND, f"the dispute {command.dispute_id} is not known")
+        raise not_found(f"the dispute {command.dispute_id} is not known")
     if stored.status != "open":
-        raise Refusal(ErrorCode.CONFLICT, f"the dispute is {stored.status}, expected open")
+        raise conflict(f"the dispute is {stored.status}, expected open")
     lines = stored.disputed_lines()
     _check_refund(command, stored, lines, batch)  # (2)
     refunding = _Refunding(stored, batch)
@@ -138,17 +137,15 @@ def _check_refund(
     is_payers = stored.complainant_did == stored.payer_did
     wanted = (COMPLAINANT if is_payers else RESPONDENT, SPLIT)
     if command.status not in wanted:
-        raise Refusal(
-            ErrorCode.INVALID_REQUEST,
+        raise invalid(
             f"creditsRefunded: got a refund with status {command.status},"
-            f" expected one with {' or '.join(wanted)}",
+            f" expected one with {' or '.join(wanted)}"
         )
     left_micro = sum(line.left_micro for line in lines)
     if command.refund_micro > left_micro:
-        raise Refusal(
-            ErrorCode.INVALID_REQUEST,
+        raise invalid(
             f"creditsRefunded: got {credits_text(command.refund_micro)},"
-            f" expected at most the {credits_text(left_micro)} that are still paid",
+            f" expected at most the {credits_text(left_micro)} that are still paid"
         )
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from core.errors import ErrorCode
 from core.records.audit import AuditEventType
 from core.timestamps import iso_ms
 from core.trust.identity.agent_keys import KEY_AGE_MS_MIN, KEYS_MAX, key_name
@@ -20,7 +19,7 @@ from ledger.tables.identity_tables import (
     FORMER_KEYS,
 )
 from ledger.tables.market_tables import AGENT_IDENTITIES
-from ledger.writer.batch import Batch, Refusal, Result
+from ledger.writer.batch import Batch, Result, conflict, forbidden
 from ledger.writer.command_kind import plans
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import KnownAgent
@@ -39,12 +38,9 @@ def plan_rotate_agent_key(command: RotateAgentKey, batch: Batch) -> Result:
     did = command.did
     known = batch.agent(did)
     if batch.cache.is_revoked(did, batch.clock_ms):
-        raise Refusal(ErrorCode.FORBIDDEN, f"{did} is revoked: its key cannot prove anything")
+        raise forbidden(f"{did} is revoked: its key cannot prove anything")
     if known.public_key != command.proven_key:
-        raise Refusal(
-            ErrorCode.CONFLICT,
-            f"the key of {did} was replaced by another request: use the current key",
-        )
+        raise conflict(f"the key of {did} was replaced by another request: use the current key")
     check_new_key(did, known, command.new_key, batch)
     until_ms = batch.now_ms + command.overlap_ms
     agent = replace_key(did, known, command.new_key, batch, overlap_ms=command.overlap_ms)
@@ -73,16 +69,12 @@ def check_new_key(
         Refusal: CONFLICT.
     """
     if new_key == known.public_key or (did, new_key) in batch.cache.former_keys:
-        raise Refusal(
-            ErrorCode.CONFLICT,
-            f"the new key is in the history of {did}: use a key that it never had",
-        )
+        raise conflict(f"the new key is in the history of {did}: use a key that it never had")
     is_full = known.key_number >= KEYS_MAX and not is_recovery
     if is_full and batch.now_ms - known.key_from_ms < KEY_AGE_MS_MIN:
-        raise Refusal(
-            ErrorCode.CONFLICT,
+        raise conflict(
             f"{did} has had {known.key_number} keys, of which a new one is accepted when the"
-            f" current one is {KEY_AGE_MS_MIN // 3_600_000} hours old",
+            f" current one is {KEY_AGE_MS_MIN // 3_600_000} hours old"
         )
 
 
@@ -151,8 +143,7 @@ def check_proven(did: str, agent: KnownAgent) -> None:
         Refusal: FORBIDDEN.
     """
     if agent.proven_by is None:
-        raise Refusal(
-            ErrorCode.FORBIDDEN,
+        raise forbidden(
             f"the ownership of {did} is unproven: register it with a cardProof, with a key of"
-            f" {did} itself, or as an administrator",
+            f" {did} itself, or as an administrator"
         )

@@ -25,7 +25,7 @@ from ledger.keys.key_loading import others_keys_below
 from ledger.keys.key_plan import end_api_keys
 from ledger.stakes.stake_plan import settled_shares, store_shares
 from ledger.tables.identity_tables import ENDED_INHERITANCES, INHERITANCES, INHERITED_NAMES
-from ledger.writer.batch import Batch, Refusal, Result
+from ledger.writer.batch import Batch, Refusal, Result, conflict, forbidden, invalid, not_found
 from ledger.writer.command_kind import Connection, plans
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import (
@@ -85,10 +85,9 @@ def plan_set_inheritance(command: SetInheritance, batch: Batch) -> Result:
     if command.needs_proof:
         check_proven(command.did, agent)
     if command.heir_did in (command.did, agent.owner_did):
-        raise Refusal(
-            ErrorCode.INVALID_REQUEST,
+        raise invalid(
             f"inheritsToDid: got {command.heir_did}, expected a DID other than the agent and"
-            " its owner",
+            " its owner"
         )
     before: KnownInheritance | None = batch.loaded
     revision = 1 if before is None else before.revision + 1
@@ -114,7 +113,7 @@ def plan_cancel_inheritance(command: CancelInheritance, batch: Batch) -> Result:
     _owned(command, batch)
     known: KnownInheritance | None = batch.loaded
     if known is None or known.status == "cancelled":
-        raise Refusal(ErrorCode.NOT_FOUND, f"{command.did} has no heir")
+        raise not_found(f"{command.did} has no heir")
     if known.status == "triggered":
         raise Refusal(
             ErrorCode.NOT_CANCELLABLE, f"the inheritance of {command.did} has already taken place"
@@ -142,7 +141,7 @@ def plan_run_inheritance(command: RunInheritance, batch: Batch) -> Result:
     is_owners = agent is not None and agent.owner_did == command.owner_did
     if known != found or agent is None or not is_owners or agent.proven_by is None:  # 1
         detail = f"the switch of {did} is not due, or another than revision {command.revision}"
-        raise Refusal(ErrorCode.CONFLICT, detail, is_stored=False)
+        raise conflict(detail, is_stored=False)
     end_switch(did, "triggered", batch)
     _change_owner(did, agent, heir, batch)  # 2
     if did != agent.owner_did:
@@ -165,7 +164,7 @@ def plan_run_inheritance(command: RunInheritance, batch: Batch) -> Result:
 def _owned(command: SetInheritance | CancelInheritance, batch: Batch) -> KnownAgent:
     agent = batch.agent(command.did)
     if agent.owner_did != command.actor_did and not command.is_admin:
-        raise Refusal(ErrorCode.FORBIDDEN, f"only the owner of {command.did} may set its heir")
+        raise forbidden(f"only the owner of {command.did} may set its heir")
     return agent
 
 

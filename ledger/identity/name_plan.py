@@ -18,7 +18,7 @@ from ledger.connections.connecting import fetch
 from ledger.identity.agent_key_plan import check_proven
 from ledger.identity.name_commands import RegisterName, ReleaseName, RenewName, TransferName
 from ledger.tables.identity_tables import AGENT_NAMES, RELEASED_NAMES
-from ledger.writer.batch import Batch, Refusal, Result
+from ledger.writer.batch import Batch, Refusal, Result, conflict, forbidden, invalid, not_found
 from ledger.writer.command_kind import Connection, plans
 from ledger.writer.read_set import ReadSet
 
@@ -90,10 +90,9 @@ def plan_register_name(command: RegisterName, batch: Batch) -> Result:
     """Register a name that is free for an agent of the caller's."""
     agent = batch.agent(command.agent_did)
     if agent.owner_did != command.actor_did and not command.is_admin:
-        raise Refusal(
-            ErrorCode.FORBIDDEN,
+        raise forbidden(
             f"{command.agent_did} belongs to another owner: only that owner may register names"
-            " for it",
+            " for it"
         )
     if command.needs_proof:
         check_proven(command.agent_did, agent)
@@ -117,10 +116,9 @@ def plan_renew_name(command: RenewName, batch: Batch) -> Result:
     known = _owned(command, batch)
     expires_ms = add_months(known.expires_ms, command.months)
     if expires_ms > add_months(batch.clock_ms, AHEAD_MONTHS_MAX):
-        raise Refusal(
-            ErrorCode.INVALID_REQUEST,
+        raise invalid(
             f"durationMonths: got {command.months}, which ends {iso_ms(expires_ms)}, expected at"
-            f" most {AHEAD_MONTHS_MAX} months from now",
+            f" most {AHEAD_MONTHS_MAX} months from now"
         )
     name = replace(known, expires_ms=expires_ms)
     return _stored(command, name, AuditEventType.NAME_RENEWED, batch)
@@ -133,7 +131,7 @@ def plan_transfer_name(command: TransferName, batch: Batch) -> Result:
     is_taking = (known.offered_did, agent.owner_did) == (command.agent_did, command.actor_did)
     is_giving = command.is_admin or known.owner_did == command.actor_did
     if not (is_taking or is_giving):
-        raise Refusal(ErrorCode.FORBIDDEN, f"the name {command.name} belongs to another owner")
+        raise forbidden(f"the name {command.name} belongs to another owner")
     if not (is_taking or command.is_admin or agent.owner_did == command.actor_did):
         offered = replace(known, offered_did=command.agent_did)
         event = AuditEventType.NAME_OFFERED
@@ -163,7 +161,7 @@ def plan_release_name(command: ReleaseName, batch: Batch) -> Result:
             or not is_over
         ):
             detail = f"the name {command.name} has not expired, or is released"
-            raise Refusal(ErrorCode.CONFLICT, detail, is_stored=False)
+            raise conflict(detail, is_stored=False)
         known = found
     batch.put(RELEASED_NAMES, command.name, {"name": command.name})
     batch.record(
@@ -177,14 +175,14 @@ def plan_release_name(command: ReleaseName, batch: Batch) -> Result:
 def _live(name: str, batch: Batch) -> KnownName:
     known: KnownName | None = batch.loaded.known
     if known is None or not known.is_live(batch.clock_ms):
-        raise Refusal(ErrorCode.NOT_FOUND, f"the name {name} is not known")
+        raise not_found(f"the name {name} is not known")
     return known
 
 
 def _owned(command: RenewName | ReleaseName, batch: Batch) -> KnownName:
     known = _live(command.name, batch)
     if known.owner_did != command.actor_did and not command.is_admin:
-        raise Refusal(ErrorCode.FORBIDDEN, f"the name {command.name} belongs to another owner")
+        raise forbidden(f"the name {command.name} belongs to another owner")
     return known
 
 
@@ -195,9 +193,8 @@ def _check_room(command: RegisterName | TransferName, owner_did: str, reads: Nam
         (command.agent_did, reads.agent_names, command.agent_names_max),
     ):
         if count >= most:
-            raise Refusal(
-                ErrorCode.CONFLICT,
-                f"{holder} has {count} names, expected fewer than {most}: release one first",
+            raise conflict(
+                f"{holder} has {count} names, expected fewer than {most}: release one first"
             )
 
 

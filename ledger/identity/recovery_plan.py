@@ -44,7 +44,7 @@ from ledger.identity.recovery_commands import (
 from ledger.keys.key_loading import others_keys_below
 from ledger.keys.key_plan import end_api_keys
 from ledger.tables.identity_tables import GUARDIANS, RECOVERIES
-from ledger.writer.batch import Batch, Refusal, Result
+from ledger.writer.batch import Batch, Refusal, Result, conflict, forbidden, not_found
 from ledger.writer.command_kind import Connection, plans
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import KnownAgent
@@ -144,10 +144,7 @@ def plan_set_guardians(command: SetGuardians, batch: Batch) -> Result:
     """Name who may replace an agent's key."""
     agent = batch.agent(command.did)
     if command.actor_did not in (command.did, agent.owner_did) and not command.is_admin:
-        raise Refusal(
-            ErrorCode.FORBIDDEN,
-            f"only {command.did}, its owner or an administrator may set its guardians",
-        )
+        raise forbidden(f"only {command.did}, its owner or an administrator may set its guardians")
     before: GuardianSets | None = batch.loaded
     named = Guardians(
         command.guardians, command.threshold, command.custodian_did, command.delay_hours
@@ -161,10 +158,9 @@ def plan_set_guardians(command: SetGuardians, batch: Batch) -> Result:
         before = replace(before, owner_did=agent.owner_did)
         sets = before.with_next(named, batch.now_ms, counts_on=counts_on)
     if len(sets.replaced) > REPLACED_MAX:
-        raise Refusal(
-            ErrorCode.CONFLICT,
+        raise conflict(
             f"{command.did} has {REPLACED_MAX} replaced sets of guardians that are still"
-            " valid, each for its delayHours: wait until one expires",
+            " valid, each for its delayHours: wait until one expires"
         )
     batch.put(GUARDIANS, command.did, guardians_row(command.did, sets))
     _record_guardians(command.did, sets.current, batch)
@@ -189,19 +185,18 @@ def plan_request_recovery(command: RequestRecovery, batch: Batch) -> Result:
     is_owners = command.actor_did == agent.owner_did or command.is_admin
     if not (signers or is_owners or command.actor_did in (did, *named)):  # 1
         detail = f"only {did}, its owner, its guardians or its custodian may request its recovery"
-        raise Refusal(ErrorCode.FORBIDDEN, detail)
+        raise forbidden(detail)
     if sets is None:  # 2
-        raise Refusal(ErrorCode.CONFLICT, f"{did} has no guardians: set them first")
+        raise conflict(f"{did} has no guardians: set them first")
     known = reads.requests.get(command.recovery_id)
     kind = RecoveryType(command.recovery_type)
     if known is not None:  # 3
         _check_open(known)
         if known.recovery_type != kind:
-            detail = (
+            raise conflict(
                 f"recoveryType: got {kind}, expected {known.recovery_type}, the type of the"
                 " existing request"
             )
-            raise Refusal(ErrorCode.CONFLICT, detail)
     check_new_key(did, agent, command.new_key, batch, is_recovery=True)
     for signer, public_key in command.signers:  # 4
         _check_signer(signer, public_key, batch)
@@ -245,16 +240,14 @@ def plan_cancel_recovery(command: CancelRecovery, batch: Batch) -> Result:
     reads: RecoveryReads = batch.loaded
     known = reads.requests.get(command.recovery_id)
     if known is None:
-        raise Refusal(ErrorCode.NOT_FOUND, f"the recovery {command.recovery_id} is not known")
+        raise not_found(f"the recovery {command.recovery_id} is not known")
     if command.proven_key is not None and command.proven_key != agent.public_key:
-        raise Refusal(
-            ErrorCode.CONFLICT,
-            f"the key of {command.did} was replaced by another request: use the current key",
+        raise conflict(
+            f"the key of {command.did} was replaced by another request: use the current key"
         )
     parties = (command.did, agent.owner_did, known.requested_by_did)
     if not (command.proven_key or command.is_admin or command.actor_did in parties):
-        detail = f"only {command.did}, its owner or the requester may cancel it"
-        raise Refusal(ErrorCode.FORBIDDEN, detail)
+        raise forbidden(f"only {command.did}, its owner or the requester may cancel it")
     if not known.is_open:
         detail = f"the recovery {command.recovery_id} is {known.status}"
         raise Refusal(ErrorCode.NOT_CANCELLABLE, detail)
@@ -273,8 +266,7 @@ def plan_complete_recovery(command: CompleteRecovery, batch: Batch) -> Result:
     known = reads.requests.get(command.recovery_id)
     agent = batch.cache.agents.get(command.did)
     if known is None or agent is None or known.status != "waiting" or not known.is_due:
-        detail = f"the recovery {command.recovery_id} is not due"
-        raise Refusal(ErrorCode.CONFLICT, detail, is_stored=False)
+        raise conflict(f"the recovery {command.recovery_id} is not due", is_stored=False)
     sets, by = _sets(agent, reads), known.agreed
     is_void = sets is None or (
         by is not None
@@ -294,20 +286,17 @@ def plan_complete_recovery(command: CompleteRecovery, batch: Batch) -> Result:
 
 def _check_open(known: KnownRecovery) -> None:
     if not known.is_open:
-        raise Refusal(
-            ErrorCode.CONFLICT, f"the request is already {known.status}: use another new key"
-        )
+        raise conflict(f"the request is already {known.status}: use another new key")
 
 
 def _check_signer(did: str, public_key: str, batch: Batch) -> None:
     """Refuse a signature by a key that is not its signer's any more, and one of a revoked DID."""
     if not is_current_key(did, public_key, batch):
-        raise Refusal(
-            ErrorCode.CONFLICT,
-            f"the key of {did} was replaced by another request: sign with the current key",
+        raise conflict(
+            f"the key of {did} was replaced by another request: sign with the current key"
         )
     if batch.cache.is_revoked(did, batch.clock_ms):
-        raise Refusal(ErrorCode.FORBIDDEN, f"{did} is revoked: its signature does not count")
+        raise forbidden(f"{did} is revoked: its signature does not count")
 
 
 def _standing(known: KnownRecovery, batch: Batch) -> tuple[str, ...]:
@@ -398,7 +387,7 @@ def _displaced(
     weak = {key: one for key, one in found.items() if first.isdisjoint(one.signers)}
     if first.isdisjoint(signers) or not weak:
         detail = f"{did} has {len(found)} open requests, expected fewer than {OPEN_MAX}: cancel one"
-        raise Refusal(ErrorCode.CONFLICT, detail)
+        raise conflict(detail)
     return max(weak, key=lambda key: (weak[key].created_ms, key))
 
 

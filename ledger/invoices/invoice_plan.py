@@ -17,7 +17,7 @@ from core.timestamps import iso_ms
 from ledger.connections.connecting import fetch
 from ledger.invoices.invoice_commands import CreateInvoice, SettleInvoice, overlap_text
 from ledger.tables.money_tables import INVOICE_LINES, INVOICES, SETTLED_INVOICES, VOIDED_LINES
-from ledger.writer.batch import Batch, Refusal, Result
+from ledger.writer.batch import Batch, Refusal, Result, conflict, invalid
 from ledger.writer.command_kind import Connection, plans
 from ledger.writer.read_set import ReadSet
 
@@ -97,15 +97,14 @@ def plan_create_invoice(command: CreateInvoice, batch: Batch) -> Result:
     stored: InvoiceReads = batch.loaded
     is_of_workflow = command.workflow_id is not None
     if not is_of_workflow and command.period_end_ms > batch.now_ms:  # (1)
-        raise Refusal(
-            ErrorCode.INVALID_REQUEST,
+        raise invalid(
             f"periodEnd: got {iso_ms(command.period_end_ms)},"
-            f" expected a time not after {batch.created_at}",
+            f" expected a time not after {batch.created_at}"
         )
     if stored.same_id is not None:  # (2)
         return {"invoiceId": stored.same_id, "isNew": False}
     if stored.overlapping_id is not None:
-        raise Refusal(ErrorCode.CONFLICT, overlap_text(stored.overlapping_id))
+        raise conflict(overlap_text(stored.overlapping_id))
     latest_audit_id = cache.invoiced.get(command.payer_did, cache.read_audit_id)
     if stored.is_stale or command.read_audit_id < latest_audit_id:  # (3)
         raise Refusal(

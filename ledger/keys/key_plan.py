@@ -14,7 +14,7 @@ from core.records.audit import AuditEventType
 from ledger.keys.key_commands import CreateKey, RevokeKey, RotateKey
 from ledger.keys.key_loading import count_keys, keys_below, read_keys
 from ledger.tables.market_tables import ENDED_API_KEYS, KEYS, REVOKED_KEYS, ROTATED_KEYS
-from ledger.writer.batch import Batch, Refusal, Result
+from ledger.writer.batch import Batch, Refusal, Result, conflict, forbidden, not_found
 from ledger.writer.command_kind import Connection, plans
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import KnownKey
@@ -50,10 +50,9 @@ def plan_create_key(command: CreateKey, batch: Batch) -> Result:
     parent, count = batch.loaded
     depth = 0 if command.parent_id is None else _depth_below(command, parent, batch)
     if command.owner_keys_max is not None and count >= command.owner_keys_max:
-        raise Refusal(
-            ErrorCode.CONFLICT,
+        raise conflict(
             f"{command.owner_did} has {count} keys, expected fewer than {command.owner_keys_max}:"
-            " revoke one first",
+            " revoke one first"
         )
     limits = command.rate_limits_json
     batch.store(
@@ -84,9 +83,7 @@ def plan_revoke_key(command: RevokeKey, batch: Batch) -> Result:
     ended: list[str]
     known, ended = batch.loaded
     if known is None or command.owner_did not in (None, known.owner_did):
-        raise Refusal(
-            ErrorCode.NOT_FOUND, f"the key {command.key_id} does not exist or has already ended"
-        )
+        raise not_found(f"the key {command.key_id} does not exist or has already ended")
     for key_id in ended:
         batch.put(REVOKED_KEYS, key_id, {"id": key_id})
     batch.record(
@@ -105,9 +102,9 @@ def plan_rotate_key(command: RotateKey, batch: Batch) -> Result:
     """
     known: KnownKey | None = batch.loaded
     if known is None or command.owner_did not in (None, known.owner_did):
-        raise Refusal(ErrorCode.NOT_FOUND, f"the key {command.key_id} does not exist or has ended")
+        raise not_found(f"the key {command.key_id} does not exist or has ended")
     if known.expires_ms is not None and known.expires_ms <= batch.clock_ms:
-        raise Refusal(ErrorCode.CONFLICT, f"the key {command.key_id} has expired")
+        raise conflict(f"the key {command.key_id} has expired")
     ends_ms = batch.clock_ms + command.overlap_ms if command.overlap_ms else None
     batch.store(
         ROTATED_KEYS,
@@ -135,17 +132,15 @@ def _depth_below(command: CreateKey, parent: KnownKey | None, batch: Batch) -> i
     if parent.expires_ms is not None and (
         command.expires_ms is None or command.expires_ms > parent.expires_ms
     ):
-        raise Refusal(
-            ErrorCode.FORBIDDEN,
+        raise forbidden(
             f"the creating key {command.parent_id} expires before the new key: choose an"
-            " earlier expiresAt",
+            " earlier expiresAt"
         )
     depth = parent.depth + 1
     if command.depth_max is not None and depth > command.depth_max:
-        raise Refusal(
-            ErrorCode.CONFLICT,
+        raise conflict(
             f"API key {command.parent_id} is derived {parent.depth} levels deep, and"
-            f" {command.depth_max} is the maximum: create the new key from one of its parents",
+            f" {command.depth_max} is the maximum: create the new key from one of its parents"
         )
     return depth
 

@@ -9,13 +9,12 @@ from typing import Any, Final
 
 import sqlalchemy as sql
 
-from core.errors import ErrorCode
 from core.ids import event_id
 from core.money import MICRO_MAX, credits_text
 from core.records.audit import AuditEventType
 from ledger.authority import AuthorizedCommand
 from ledger.reads.reader import LedgerReader, RowDict
-from ledger.writer.batch import Batch, Refusal, Result
+from ledger.writer.batch import Batch, Result, conflict
 from ledger.writer.command_kind import plans
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import wallet_address
@@ -88,7 +87,7 @@ def plan_settle_peer(command: SettlePeer, batch: Batch) -> Result:
     if wallet is None or not 0 < amount_micro <= held_micro:
         got = "nothing" if wanted_micro is None else f"{credits_text(amount_micro)} credits"
         held = credits_text(held_micro)
-        raise Refusal(ErrorCode.CONFLICT, f"cannot move {got}: {did} holds {held} credits")
+        raise conflict(f"cannot move {got}: {did} holds {held} credits")
     owners = batch.account(wallet_address(owner_did), "wallet", owner_did)
     description = "moved out of a clearing account"
     entry_ids = batch.transfer(wallet, owners, amount_micro, "collection", description)

@@ -14,7 +14,7 @@ from ledger.authority import AuthorizedCommand
 from ledger.commands import Command
 from ledger.connections.connecting import fetch
 from ledger.tables.peer_tables import PEERS, REMOVED_PEERS, ROTATED_PEER_KEYS
-from ledger.writer.batch import Batch, Refusal, Result
+from ledger.writer.batch import Batch, Refusal, Result, conflict, invalid
 from ledger.writer.command_kind import Connection, plans
 from ledger.writer.read_set import ReadSet
 
@@ -81,17 +81,15 @@ def plan_add_peer(command: AddPeer, batch: Batch) -> Result:
     known, (count, is_in_use, own_key) = batch.loaded
     did = command.did
     if own_key is not None and did == deployment_did(own_key):
-        raise Refusal(ErrorCode.INVALID_REQUEST, f"{did} is this deployment itself")
+        raise invalid(f"{did} is this deployment itself")
     for peer_id, other_did, _, is_removed in known:
         if not is_removed or other_did != did:
-            detail = f"the peer {peer_id} exists already, with the DID {other_did}"
-            raise Refusal(ErrorCode.CONFLICT, detail)
+            raise conflict(f"the peer {peer_id} exists already, with the DID {other_did}")
     if is_in_use:
-        detail = (
+        raise conflict(
             f"did: {did} belongs to an agent or an API key of this deployment;"
             " a peer needs a DID of its own"
         )
-        raise Refusal(ErrorCode.CONFLICT, detail)
     if count >= PEERS_MAX:
         raise Refusal(
             ErrorCode.QUOTA_EXCEEDED, f"there are {PEERS_MAX} peers, the maximum: remove one first"
@@ -117,8 +115,7 @@ def plan_rotate_peer_key(command: RotatePeerKey, batch: Batch) -> Result:
     """Replace the key of a peer."""
     _, did, public_key, _ = _present(ErrorCode.CONFLICT, command.peer_id, batch)
     if public_key != command.former_key:
-        detail = f"the key of the peer {command.peer_id} was replaced meanwhile"
-        raise Refusal(ErrorCode.CONFLICT, detail)
+        raise conflict(f"the key of the peer {command.peer_id} was replaced meanwhile")
     row = {"id": command.peer_id, "public_key": command.public_key}
     batch.put(ROTATED_PEER_KEYS, command.peer_id, row)
     payload = {"did": did, "publicKey": command.public_key, "formerPublicKey": public_key}

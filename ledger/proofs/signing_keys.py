@@ -25,7 +25,7 @@ from ledger.reads.reader import LedgerReader
 from ledger.reads.stored import RowDict
 from ledger.schema import signing_key
 from ledger.tables.proof_tables import RETIRED_SIGNING_KEYS, SIGNING_KEYS
-from ledger.writer.batch import Batch, Refusal, Result
+from ledger.writer.batch import Batch, Result, conflict
 from ledger.writer.command_kind import Connection, plans
 from ledger.writer.read_set import ReadSet
 
@@ -64,7 +64,7 @@ async def _load(connection: Connection, command: RotateSigningKey, read_set: Rea
 def plan_rotate_signing_key(command: RotateSigningKey, batch: Batch) -> Result:
     """Retire the key in use and store the one that takes its place."""
     if batch.loaded != command.former_key_id:
-        raise Refusal(ErrorCode.CONFLICT, "the signing key was rotated during the request")
+        raise conflict("the signing key was rotated during the request")
     key_id = key_id_of(command.public_key)
     audit_id = batch.record(
         AuditEventType.SIGNING_KEY_ROTATED,

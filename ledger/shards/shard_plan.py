@@ -19,7 +19,7 @@ from core.shards.shard import SHARDS
 from ledger.shards.shard_commands import ChangeMember, GiveShards, JoinCluster, TakeShards
 from ledger.tables.cluster_tables import MEMBERS as MEMBER_ROWS
 from ledger.tables.cluster_tables import SHARDS as SHARD_ROWS
-from ledger.writer.batch import Batch, Refusal, Result
+from ledger.writer.batch import Batch, Refusal, Result, conflict, forbidden, invalid
 from ledger.writer.command_kind import plans
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import KnownMember, StateCache
@@ -44,7 +44,7 @@ def plan_join(command: JoinCluster, batch: Batch) -> Result:
     cache, batch.actor_did = batch.cache, command.member
     if command.member in cache.members or command.member in cache.gone_members:
         detail = f"there was a member {command.member!r} before: each start has an id of its own"
-        raise Refusal(ErrorCode.CONFLICT, detail, is_stored=False)
+        raise conflict(detail, is_stored=False)
     before = [one for one in cache.members.values() if one.address == command.address]
     idle = [member for member in cache.members if not _holds(member, cache)]
     ended = [member for member in idle if cache.members[member].address == command.address]
@@ -94,11 +94,11 @@ def plan_change_member(command: ChangeMember, batch: Batch) -> Result:
     if command.state is MemberState.GONE:
         if _holds(command.member, cache):
             detail = f"the member {command.member!r} holds shards: it gives them first"
-            raise Refusal(ErrorCode.CONFLICT, detail, is_stored=False)
+            raise conflict(detail, is_stored=False)
         _end_members([command.member], batch)
     elif command.state is MemberState.DRAINING and not _has_other_holder(command.member, cache):
         detail = f"no member but {command.member!r} is ready and lives: its shards would stay"
-        raise Refusal(ErrorCode.CONFLICT, detail, is_stored=False)
+        raise conflict(detail, is_stored=False)
     else:
         _change(command.member, known, command.state, batch)
     return _moved({}, batch)
@@ -111,7 +111,7 @@ def plan_take(command: TakeShards, batch: Batch) -> Result:
     _check_shards(command.shards)
     if not _can_hold(command.member, cache):
         detail = f"the member {command.member!r} takes no shards: it is not ready, or expired"
-        raise Refusal(ErrorCode.FORBIDDEN, detail, is_stored=False)
+        raise forbidden(detail, is_stored=False)
     holders = {cache.shards[shard].member for shard, _ in command.shards}
     living = {member for member in holders if member and not cache.leases.may_take(member)}
     taken: dict[int, int] = {}
@@ -144,7 +144,7 @@ def plan_give(command: GiveShards, batch: Batch) -> Result:
         detail = f"the member {command.to!r} is given no shards: it is not ready, or expired"
         # Stored: the giver goes on with the shard, and a copy of this command that comes late, when
         # the recipient may be given to, must not take it away.
-        raise Refusal(ErrorCode.CONFLICT, detail)
+        raise conflict(detail)
     given: dict[int, int] = {}
     for shard, epoch in command.shards:
         if cache.shards[shard] == HeldShard(command.member, epoch):
@@ -168,7 +168,7 @@ def plan_give(command: GiveShards, batch: Batch) -> Result:
 def _check_shards(shards: tuple[tuple[int, int], ...]) -> None:
     if not 0 < len(shards) <= SHARDS or any(not 0 <= shard < SHARDS for shard, _ in shards):
         detail = f"got {len(shards)} shards, expected 1 to {SHARDS}, each from 0 to {SHARDS - 1}"
-        raise Refusal(ErrorCode.INVALID_REQUEST, detail, is_stored=False)
+        raise invalid(detail, is_stored=False)
 
 
 def _can_hold(member: str, cache: StateCache) -> bool:

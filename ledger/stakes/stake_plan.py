@@ -13,7 +13,7 @@ from core.money import MICRO_MAX, credits_text
 from core.records.audit import AuditEventType
 from ledger.stakes.stake_commands import DepositStake, WithdrawStake
 from ledger.tables.money_tables import STAKE_SHARES, STAKES
-from ledger.writer.batch import Batch, Refusal, Result
+from ledger.writer.batch import Batch, Refusal, Result, forbidden, invalid
 from ledger.writer.command_kind import plans
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import (
@@ -45,10 +45,9 @@ def plan_deposit_stake(command: DepositStake, batch: Batch) -> Result:
     # Whatever is unlocked later must fit into the free part: the bound is on both together.
     room = MICRO_MAX - sum(stake_parts(command.agent_did, batch))
     if not 0 < command.amount_micro <= room:
-        raise Refusal(
-            ErrorCode.INVALID_REQUEST,
+        raise invalid(
             f"got a stake of {credits_text(command.amount_micro)} credits, expected more than 0"
-            f" and at most {credits_text(room)}",
+            f" and at most {credits_text(room)}"
         )
     if command.amount_micro > available:
         raise Refusal(
@@ -84,10 +83,9 @@ def plan_withdraw_stake(command: WithdrawStake, batch: Batch) -> Result:
         )
     own_micro = shares.get(wallet_did, 0)
     if command.amount_micro > own_micro:  # (3)
-        raise Refusal(
-            ErrorCode.FORBIDDEN,
+        raise forbidden(
             f"got {credits_text(command.amount_micro)} credits to withdraw, expected at most"
-            f" {credits_text(own_micro)}: the rest of the stake was deposited by others",
+            f" {credits_text(own_micro)}: the rest of the stake was deposited by others"
         )
     most_micro = own_micro - min(own_micro, locked_micro)
     if command.amount_micro > most_micro:  # (4)
@@ -146,8 +144,7 @@ def _wallet_did(command: StakeCommand, batch: Batch) -> str | None:
 
 
 def _forbidden(command: StakeCommand) -> Refusal:
-    return Refusal(
-        ErrorCode.FORBIDDEN,
+    return forbidden(
         f"only {command.agent_did}, its owner, its depositors or an administrator may move its"
         " stake",
     )

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from core.errors import ErrorCode, NodeErrorCode
+from core.errors import NodeErrorCode
 from core.market.slashing import SlashTrigger, slash_bps, slash_micro
 from core.money import credits_text
 from core.records.audit import AuditEventType
@@ -23,7 +23,7 @@ from ledger.stakes.stake_commands import SlashStake
 from ledger.stakes.stake_plan import stake_accounts, stake_parts
 from ledger.tables.work_tables import ENDED_LOCKS, NODES
 from ledger.workflows.workflow_commands import AdvanceWorkflow, PublishWorkflow
-from ledger.writer.batch import Batch, Refusal, Result
+from ledger.writer.batch import Batch, Result, conflict, not_found
 from ledger.writer.command_kind import Connection, plans
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import (
@@ -199,10 +199,10 @@ def plan_slash_stake(command: SlashStake, batch: Batch) -> Result:
     stored: SlashReads | None = batch.loaded
     if stored is None:  # (1)
         place = f"node {command.node[:128]!r} of workflow {command.workflow_id}"
-        raise Refusal(ErrorCode.NOT_FOUND, f"{place} is not known or was never dispatched")
+        raise not_found(f"{place} is not known or was never dispatched")
     if stored.agent_did != command.agent_did:  # (2)
         detail = f"the node is {stored.agent_did or 'no agent'}'s, expected {command.agent_did}'s"
-        raise Refusal(ErrorCode.CONFLICT, detail)
+        raise conflict(detail)
     lock = (command.node, stored.attempt, stored.locked_micro)
     guilt = Guilt(
         agent_did=command.agent_did,

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from core.errors import ErrorCode
 from core.records.api.subnets import MEMBERS_MAX
 from core.records.audit import AuditEventType
 from core.records.statuses import SubnetType
@@ -33,7 +32,7 @@ from ledger.tables.subnet_tables import (
     SUBNET_POLICIES,
     SUBNETS,
 )
-from ledger.writer.batch import Batch, Refusal, Result
+from ledger.writer.batch import Batch, Refusal, Result, conflict, forbidden, not_found
 from ledger.writer.command_kind import Connection, plans
 from ledger.writer.read_set import ReadSet
 
@@ -109,8 +108,7 @@ def plan_create_subnet(command: CreateSubnet, batch: Batch) -> Result:
     """Store a subnet with its members."""
     actor_did, subnet_id, listed = command.actor_did, command.subnet_id, command.member_dids
     if batch.loaded >= SUBNETS_MAX:
-        detail = f"{actor_did} owns {batch.loaded} subnets, the maximum: remove one first"
-        raise Refusal(ErrorCode.CONFLICT, detail)
+        raise conflict(f"{actor_did} owns {batch.loaded} subnets, the maximum: remove one first")
     joined = {did for did in listed if _may_join(did, command, batch)}
     batch.store(SUBNETS, subnet_id, command, id=subnet_id, owner_did=actor_did)
     for did in listed:
@@ -156,13 +154,12 @@ def plan_add_member(command: AddSubnetMember, batch: Batch) -> Result:
             raise _forbidden(known, "adds others")
         if known.type != SubnetType.PUBLIC and known.status not in ("listed", "joined"):
             detail = f"the subnet {known.id} is {known.type}: its owner must list {did} first"
-            raise Refusal(ErrorCode.FORBIDDEN, detail)
+            raise forbidden(detail)
     if known.status in (None, "removed") and known.members >= MEMBERS_MAX:
         detail = f"the subnet {known.id} has {known.members} members, the maximum: remove one first"
-        raise Refusal(ErrorCode.CONFLICT, detail)
+        raise conflict(detail)
     if is_joined and known.status != "joined" and known.joined >= JOINED_MAX:
-        detail = f"{did} has joined {known.joined} subnets, the maximum: leave one first"
-        raise Refusal(ErrorCode.CONFLICT, detail)
+        raise conflict(f"{did} has joined {known.joined} subnets, the maximum: leave one first")
     status = "joined" if is_joined else "listed"
     if status != known.status:
         _put_member(known.id, did, status, batch)
@@ -178,7 +175,7 @@ def plan_remove_member(command: RemoveSubnetMember, batch: Batch) -> Result:
     if not (_is_owners(known, command) or _may_join(did, command, batch)):
         raise _forbidden(known, "removes others")
     if known.status in (None, "removed"):
-        raise Refusal(ErrorCode.NOT_FOUND, f"the member {did} of the subnet is not known")
+        raise not_found(f"the member {did} of the subnet is not known")
     _put_member(known.id, did, "removed", batch)
     _changed(known, AuditEventType.SUBNET_MEMBER_REMOVED, batch, memberDid=did)
     return {}
@@ -191,10 +188,9 @@ def plan_create_policy(command: CreatePolicy, batch: Batch) -> Result:
     if not _is_owners(known, command):
         raise _forbidden(known, "sets its policies")
     if known.policies >= POLICIES_MAX:
-        detail = (
+        raise conflict(
             f"the subnet {known.id} has {known.policies} policies, the maximum: remove one first"
         )
-        raise Refusal(ErrorCode.CONFLICT, detail)
     made = {"subnet_id": known.id, "type": policy.kind.value, "created_by_did": command.actor_did}
     batch.store(SUBNET_POLICIES, policy.id, policy, **made)
     row = batch.row(SUBNET_POLICIES, policy.id) or {}
@@ -223,7 +219,7 @@ def _visible(command: Change, batch: Batch) -> KnownSubnet:
     known: KnownSubnet | None = batch.loaded
     if known is None or not (known.is_shown or command.is_admin):
         what = f"the policy {command.policy_id}" if isinstance(command, RemovePolicy) else ""
-        raise Refusal(ErrorCode.NOT_FOUND, f"{what or 'the subnet'} is not known")
+        raise not_found(f"{what or 'the subnet'} is not known")
     return known
 
 
@@ -240,7 +236,7 @@ def _is_owners(known: KnownSubnet, command: Change) -> bool:
 
 
 def _forbidden(known: KnownSubnet, does: str) -> Refusal:
-    return Refusal(ErrorCode.FORBIDDEN, f"only the owner of the subnet {known.id} {does}")
+    return forbidden(f"only the owner of the subnet {known.id} {does}")
 
 
 def _put_member(subnet_id: str, did: str, status: str, batch: Batch) -> None:

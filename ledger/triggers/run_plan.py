@@ -21,7 +21,7 @@ from ledger.identity.credentials import add_credential_reads, check_credential
 from ledger.tables.trigger_tables import TRIGGER_CHANGES, TRIGGER_FIXED, TRIGGER_RUNS
 from ledger.triggers.trigger_commands import NoteRun, TriggerRun
 from ledger.workflows.workflow_commands import PublishWorkflow
-from ledger.writer.batch import Batch, Refusal, Result
+from ledger.writer.batch import Batch, Refusal, Result, conflict
 from ledger.writer.command_kind import plans
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import KnownTrigger
@@ -168,7 +168,7 @@ def _check_decided(run: TriggerRun, batch: Batch, *, is_active: bool = True) -> 
 
 
 def _conflict(detail: str) -> Refusal:
-    return Refusal(ErrorCode.CONFLICT, detail, is_stored=False)
+    return conflict(detail, is_stored=False)
 
 
 def _held_today(known: KnownTrigger, batch: Batch) -> int:

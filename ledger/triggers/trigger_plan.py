@@ -8,14 +8,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
-from core.errors import ErrorCode
 from core.records.audit import AuditEventType
 from core.triggers.due import delay_of
 from ledger.authority import Credential, OpenedBy, SignedBy
 from ledger.tables.trigger_tables import TRIGGERS
 from ledger.triggers.run_plan import record_change, stopped, store_trigger
 from ledger.triggers.trigger_commands import ChangeTrigger, CreateTrigger, EndTrigger
-from ledger.writer.batch import Batch, Refusal, Result
+from ledger.writer.batch import Batch, Result, conflict, invalid, not_found
 from ledger.writer.command_kind import plans
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import KnownTrigger
@@ -35,7 +34,7 @@ def plan_create_trigger(command: CreateTrigger, batch: Batch) -> Result:
     terms, trigger_id, actor_did = command.terms, command.trigger_id, command.actor_did
     if command.count >= TRIGGERS_PER_OWNER_MAX:
         detail = f"{actor_did} has {command.count} triggers, the maximum: delete one first"
-        raise Refusal(ErrorCode.CONFLICT, detail, is_stored=False)
+        raise conflict(detail, is_stored=False)
     known = KnownTrigger(
         id=trigger_id,
         owner_did=actor_did,
@@ -63,16 +62,16 @@ def plan_change_trigger(command: ChangeTrigger, batch: Batch) -> Result:
     """Change a trigger: its template and terms, and whether it is paused."""
     known, terms, actor_did = _owned(command, batch), command.terms, command.actor_did
     if known.status == "ended":
-        raise Refusal(ErrorCode.CONFLICT, "the trigger has ended: create another one")
+        raise conflict("the trigger has ended: create another one")
     due_ms = known.due_ms if command.keeps_due else terms.due_ms
     is_taken = due_ms is not None and due_ms <= (known.taken_ms or 0)
     is_paused_meanwhile = command.keeps_due and known.status != "active"
     if known.version != command.version or is_taken or is_paused_meanwhile:
         detail = "the trigger was changed or paused meanwhile: repeat the request"
-        raise Refusal(ErrorCode.CONFLICT, detail, is_stored=False)
+        raise conflict(detail, is_stored=False)
     if terms.max_runs is not None and terms.max_runs <= known.runs:
         detail = f"maxRuns: got {terms.max_runs}, expected more than the {known.runs} runs so far"
-        raise Refusal(ErrorCode.INVALID_REQUEST, detail)
+        raise invalid(detail)
     version = known.version + 1
     changed = replace(
         known,
@@ -117,7 +116,7 @@ def plan_end_trigger(command: EndTrigger, batch: Batch) -> Result:
 def _owned(command: ChangeTrigger | EndTrigger, batch: Batch) -> KnownTrigger:
     known = batch.cache.triggers.get(command.trigger_id)
     if known is None or (known.owner_did != command.actor_did and not command.is_admin):
-        raise Refusal(ErrorCode.NOT_FOUND, f"the trigger {command.trigger_id} is not known")
+        raise not_found(f"the trigger {command.trigger_id} is not known")
     return known
 
 

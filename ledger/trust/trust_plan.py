@@ -21,7 +21,7 @@ from ledger.tables.market_tables import REVOCATIONS, UNREVOCATIONS
 from ledger.trust.trust_commands import NoteReading, RevokeAgent, UnrevokeAgent
 from ledger.workflows.quarantine_plan import check_not_quarantined, set_halted
 from ledger.workflows.workflow_commands import AdvanceWorkflow, PublishWorkflow
-from ledger.writer.batch import Batch, Refusal, Result
+from ledger.writer.batch import Batch, Refusal, Result, conflict, forbidden, invalid, not_found
 from ledger.writer.command_kind import plans
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import Escrow, Revocation
@@ -55,16 +55,11 @@ def plan_revoke_agent(command: RevokeAgent, batch: Batch) -> Result:
     agent = cache.agents.get(did)
     owner_did = did if agent is None else agent.owner_did
     if command.actor_did not in (did, owner_did) and not command.is_admin:  # (1)
-        raise Refusal(
-            ErrorCode.FORBIDDEN, f"only {did}, its owner or an administrator may revoke it"
-        )
+        raise forbidden(f"only {did}, its owner or an administrator may revoke it")
     if cache.is_revoked(did, batch.clock_ms):  # (2)
         raise Refusal(ErrorCode.ALREADY_REVOKED, f"{did} is revoked already")
     if command.expires_ms is not None and command.expires_ms <= batch.clock_ms:  # (3)
-        raise Refusal(
-            ErrorCode.INVALID_REQUEST,
-            f"expiresAt: got {iso_ms(command.expires_ms)}, expected a time in the future",
-        )
+        raise invalid(f"expiresAt: got {iso_ms(command.expires_ms)}, expected a time in the future")
     cache.revoked[did] = Revocation(command.actor_did, command.expires_ms)
     evidence = read_json(command.evidence_json)
     # The end of an earlier one in the same batch would be written after this row.
@@ -84,14 +79,13 @@ def plan_unrevoke_agent(command: UnrevokeAgent, batch: Batch) -> Result:
     """Take an agent back that is revoked now."""
     did, cache = command.did, batch.cache
     if not cache.is_revoked(did, batch.clock_ms):
-        raise Refusal(ErrorCode.NOT_FOUND, f"{did} is not revoked")
+        raise not_found(f"{did} is not revoked")
     revocation = cache.revoked[did]
     assert revocation is not None, did
     if command.actor_did != revocation.by_did and not command.is_admin:
-        raise Refusal(
-            ErrorCode.FORBIDDEN,
+        raise forbidden(
             f"{did} was revoked by {revocation.by_did}: only {revocation.by_did} or an"
-            " administrator can lift the revocation",
+            " administrator can lift the revocation"
         )
     cache.revoked[did] = None
     batch.put(UNREVOCATIONS, did, {"did": did, "ended_by_did": command.actor_did})
@@ -109,14 +103,14 @@ def check_taken(command: AdvanceWorkflow, escrow: Escrow, batch: Batch) -> None:
     check_not_quarantined(command, escrow)
     if escrow.is_halted and not command.is_fresh:
         detail = "an earlier step of the workflow was refused: its rows must be read again"
-        raise Refusal(ErrorCode.CONFLICT, detail, is_stored=False)
+        raise conflict(detail, is_stored=False)
     for record in command.records:
         did = _speaker(record)
         if did is not None and batch.cache.is_revoked(did, batch.clock_ms):
             set_halted(command.workflow_id, escrow, batch, is_halted=True)
             detail = f"{did} is revoked: its result is neither accepted nor paid"
             # Not stored: when the revocation has ended, the same step may be decided again.
-            raise Refusal(ErrorCode.FORBIDDEN, detail, is_audited=True, is_stored=False)
+            raise forbidden(detail, is_audited=True, is_stored=False)
 
 
 def resume(command: AdvanceWorkflow, escrow: Escrow, batch: Batch) -> None:

@@ -14,7 +14,7 @@ from core.workflow.transitions import is_terminal
 from ledger.commands import Outcome, OutcomeStatus
 from ledger.tables.work_tables import HALTS
 from ledger.workflows.workflow_commands import AdvanceWorkflow, QuarantineWorkflow, ResumeWorkflow
-from ledger.writer.batch import Batch, Refusal, Result
+from ledger.writer.batch import Batch, Refusal, Result, conflict
 from ledger.writer.command_kind import plans
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import Escrow
@@ -52,8 +52,7 @@ def check_not_quarantined(command: AdvanceWorkflow, escrow: Escrow) -> None:
     """
     if escrow.quarantine is None or (command.is_fresh and _is_end(command)):
         return
-    raise Refusal(
-        ErrorCode.CONFLICT,
+    raise conflict(
         "the workflow is quarantined: resume or cancel it",
         is_stored=False,
         result={"quarantined": escrow.quarantine.value},
@@ -86,7 +85,7 @@ def plan_resume(command: ResumeWorkflow, batch: Batch) -> Result:
     """End a quarantine. The workflow stays halted: its next step has to be a fresh one."""
     escrow = held_escrow(command.workflow_id, batch)
     if escrow.quarantine is None:
-        raise Refusal(ErrorCode.CONFLICT, "the workflow is not quarantined", is_stored=False)
+        raise conflict("the workflow is not quarantined", is_stored=False)
     code, escrow.quarantine = escrow.quarantine, None
     set_halted(command.workflow_id, escrow, batch, is_halted=True)
     target = ("workflow", command.workflow_id)

@@ -10,6 +10,7 @@ is dropped. money.md (Rules that the database enforces, Commands and keys, Audit
 from __future__ import annotations
 
 from collections import defaultdict
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from core.errors import ErrorCode
@@ -67,6 +68,13 @@ class Refusal(Exception):
         self.is_stored = is_stored and retry_after_s is None
         # What a rejection without a trace says besides: it has no stored row to say it.
         self.result = {"retryAfterS": retry_after_s} if retry_after_s is not None else result or {}
+
+
+# Refusals that are frequent, by their text.
+conflict: Final = partial(Refusal, ErrorCode.CONFLICT)
+forbidden: Final = partial(Refusal, ErrorCode.FORBIDDEN)
+invalid: Final = partial(Refusal, ErrorCode.INVALID_REQUEST)
+not_found: Final = partial(Refusal, ErrorCode.NOT_FOUND)
 
 
 class Batch:
@@ -161,7 +169,7 @@ class Batch:
         """
         known = self.cache.agents.get(did)
         if known is None:
-            raise Refusal(ErrorCode.NOT_FOUND, f"the agent {did} is not known")
+            raise not_found(f"the agent {did} is not known")
         return known
 
     def transfer(
