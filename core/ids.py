@@ -42,6 +42,14 @@ def uuid7(*, at_ms: int, entropy: bytes) -> str:
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
+def canonical_uuid(text: str) -> str | None:
+    """Return an id in its usual spelling, None when it is no UUID."""
+    try:
+        return str(uuid.UUID(text))
+    except ValueError:
+        return None
+
+
 def event_id(workflow_id: str, node: str, attempt: int) -> str:
     """Return the dispatch's `eventId`, by which an agent can recognise a repeat: the same for the
     same (workflow, node, attempt).

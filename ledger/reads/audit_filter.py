@@ -12,12 +12,12 @@ no one anything. Reference: money.md (Audit chain); decision audit-chain.
 
 from __future__ import annotations
 
-import uuid
 from dataclasses import dataclass
 from typing import Any, Final, TypedDict
 
 import sqlalchemy as sql
 
+from core.ids import canonical_uuid
 from core.records.audit import LIFE_EVENTS
 from ledger.schema import audit, audit_event, audit_party
 
@@ -112,7 +112,11 @@ def _own(
     _, target_type, target_id = event
     # Both with a fence: the planner, which does not know how few of the matching are the caller's,
     # would go through the chain instead.
-    if target_id is not None and _is_uuid(target_id) and target_type == _WORKFLOW:
+    if (
+        target_id is not None
+        and target_type == _WORKFLOW
+        and canonical_uuid(target_id) == target_id
+    ):
         is_about = _is_of_workflow(target_id)
         about = sql.select(audit).where(is_about, *conditions).offset(0).subquery()
         is_own = own.where(audit_party.c.audit_id == about.c.id).exists()
@@ -163,7 +167,7 @@ def _about(
     """Narrow a query to a target, which may be a workflow."""
     if target_type is not None:
         return query.where(_is_of_workflow(target_id))
-    if not _is_uuid(target_id):
+    if not _is_id(target_id):
         return _with_event(query, None, None, target_id, before_id)
     # A dispute or an invoice has a UUID as well, and few events.
     others = sql.select(audit_event.c.audit_id).where(
@@ -204,12 +208,9 @@ def _first_since(at_ms: int) -> sql.ScalarSelect[Any]:
 
 
 def _is_of_workflow(target_id: str) -> sql.ColumnElement[bool]:
-    return audit.c.workflow_id == target_id if _is_uuid(target_id) else sql.false()
+    return audit.c.workflow_id == target_id if _is_id(target_id) else sql.false()
 
 
-def _is_uuid(text: str) -> bool:
+def _is_id(text: str) -> bool:
     """Say whether a text is a UUID in its one spelling, which is how ids are in the chain."""
-    try:
-        return str(uuid.UUID(text)) == text
-    except ValueError:
-        return False
+    return canonical_uuid(text) == text

@@ -17,6 +17,7 @@ import sqlalchemy as sql
 from sqlalchemy import LargeBinary
 from sqlalchemy.dialects.postgresql import ARRAY
 
+from core.ids import canonical_uuid
 from ledger.connections.pools import Pool
 from ledger.reads.agent_pages import HEARD_AGENT, HIDDEN_AGENT, agents_statement
 from ledger.reads.audit_filter import AuditFilter, audit_select
@@ -102,6 +103,15 @@ class RowPage(list[RowDict]):
         self.is_cut = is_cut
         self.looked_to = looked_to
 
+    @classmethod
+    def of(cls, found: list[RowDict]) -> RowPage:
+        """Return the page of rows that also say what it would have without its bound of bytes."""
+        row_count = 0
+        for row in found:
+            row_count = row.pop("page_rows")
+            del row["bytes_before"]
+        return cls(found, is_cut=row_count > len(found))
+
 
 class LedgerReader(Pool):
     """Read models over a small pool of connections."""
@@ -135,7 +145,7 @@ class LedgerReader(Pool):
 
     async def workflow(self, workflow_id: str) -> StoredWorkflow | None:
         """Return a workflow with its nodes and all of their results, by its own id."""
-        known = _uuid(workflow_id)
+        known = canonical_uuid(workflow_id)
         values = {"ids": [known]}
         rows = [] if known is None else await self.rows(WORKFLOWS, values)
         return StoredWorkflow(rows[0], await self.rows(NODES, values)) if rows else None
@@ -174,7 +184,7 @@ class LedgerReader(Pool):
             query = query.where(workflow.c.created_ms >= start_ms)
         if end_ms is not None:
             query = query.where(workflow.c.created_ms < end_ms)
-        before = None if before_id is None else _uuid(before_id)
+        before = None if before_id is None else canonical_uuid(before_id)
         if before_id is not None and before is None:
             return []
         return await self.listed(
@@ -188,7 +198,7 @@ class LedgerReader(Pool):
 
     async def escrow(self, workflow_id: str) -> RowDict | None:
         """Return a workflow's escrow with what is left in it (`remaining_micro`)."""
-        known = _uuid(workflow_id)
+        known = canonical_uuid(workflow_id)
         if known is None:
             return None
         query = (
@@ -203,44 +213,26 @@ class LedgerReader(Pool):
     async def agents(
         self,
         *,
-        capability_id: str | None = None,
-        owner_did: str | None = None,
-        status: str | None = None,
-        name: str | None = None,
-        author: str | None = None,
-        model: str | None = None,
         limit: int = 50,
         offset: int = 0,
-        after_did: str | None = None,
         bytes_max: int = PAGE_BYTES_MAX,
         viewer: str | None = None,
+        **asked: str | None,
     ) -> RowPage:
         """Return agent rows, as `heard_agent`, in the order of their DIDs.
 
         Args:
             viewer: the DID that may see them, "" for a caller without one; None: all are shown.
-            name: of the card's metadata, here and below, exactly.
             bytes_max: of the cards: the page ends with the row that passes it.
+            asked: by `capability_id`, `owner_did`, `status`, `name`, `author`, `model` (those of
+                the card's metadata, exactly) or `after_did`; None: any.
         """
-        asked = {
-            "capability_id": capability_id,
-            "owner_did": owner_did,
-            "status": status,
-            "name": name,
-            "author": author,
-            "model": model,
-            "after_did": after_did,
-        }
         values = {one: wanted for one, wanted in asked.items() if wanted is not None}
         found = await self.records.rows(
             agents_statement(frozenset(values)),
             {**values, "viewer": viewer, "limit": limit, "offset": offset, "bytes_max": bytes_max},
         )
-        row_count = 0
-        for row in found:
-            row_count = row.pop("page_rows")
-            del row["bytes_before"]
-        return RowPage(found, is_cut=row_count > len(found))
+        return RowPage.of(found)
 
     async def agent(self, did: str) -> RowDict | None:
         """Return an agent's row, its signing secret left out."""
@@ -312,6 +304,8 @@ class LedgerReader(Pool):
         Of a workflow that the owner pays, every entry: all of them touch its escrow, but only the
         hold and the refund touch the wallet.
         """
+        # What is no id is that of no workflow.
+        of_id = canonical_uuid(workflow_id or "") or str(uuid.UUID(int=0))
         own = (
             sql.select(account.c.id)
             .where(account.c.address == wallet_address(did))
@@ -320,7 +314,7 @@ class LedgerReader(Pool):
         paid_from = (
             sql.select(escrow.c.account_id)
             .where(
-                escrow.c.workflow_id == (_uuid(workflow_id or "") or uuid.UUID(int=0)),
+                escrow.c.workflow_id == of_id,
                 escrow.c.payer_did == did,
             )
             .scalar_subquery()
@@ -331,7 +325,7 @@ class LedgerReader(Pool):
         for is_of_side in (entry.c.debit_account_id == wallet, is_credited(wallet)):
             side = sql.select(entry).where(is_of_side)
             if workflow_id is not None:
-                side = side.where(entry.c.workflow_id == (_uuid(workflow_id) or uuid.UUID(int=0)))
+                side = side.where(entry.c.workflow_id == of_id)
             if before_id is not None:
                 side = side.where(entry.c.id < before_id)
             page = side.order_by(entry.c.id.desc()).limit(limit + offset).subquery()
@@ -436,17 +430,13 @@ class LedgerReader(Pool):
         before = sql.func.sum(size).over(order_by=rows_order, rows=(None, -1))
         sized = sql.select(
             rows,
-            sql.func.coalesce(before, 0).label("page_bytes_before"),
+            sql.func.coalesce(before, 0).label("bytes_before"),
             sql.func.count().over().label("page_rows"),
         ).subquery()
         sized_order = sized.c[key].desc() if is_newest_first else sized.c[key]
-        cut = sql.select(sized).where(sized.c.page_bytes_before < bytes_max)
+        cut = sql.select(sized).where(sized.c.bytes_before < bytes_max)
         found = await (read or self.rows)(cut.order_by(sized_order))
-        row_count = 0
-        for row in found:
-            row_count = row.pop("page_rows")
-            del row["page_bytes_before"]
-        return RowPage(found, is_cut=row_count > len(found))
+        return RowPage.of(found)
 
     async def __aenter__(self) -> Self:
         return self
@@ -485,11 +475,3 @@ def is_credited(account_id: sql.ColumnElement[int]) -> sql.ColumnElement[bool]:
         entry.c.credit_account_id == account_id,
         entry.c.kind != sql.literal_column("'protocol_fee'"),
     )
-
-
-def _uuid(text: str) -> str | None:
-    """Return the id in its one spelling, None when it is no UUID."""
-    try:
-        return str(uuid.UUID(text))
-    except ValueError:
-        return None

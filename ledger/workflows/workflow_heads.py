@@ -5,13 +5,13 @@ Decision messages-and-large-values.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Sequence
 from typing import Final
 
 import sqlalchemy as sql
 from sqlalchemy.dialects.postgresql import ARRAY
 
+from core.ids import canonical_uuid
 from ledger.reads.prepared import PreparedStatement
 from ledger.reads.reader import LedgerReader
 from ledger.reads.stored import StoredWorkflow, WorkflowHead
@@ -79,11 +79,3 @@ async def workflow_heads(
         record_bytes = row.pop("manifest_bytes") + int(row.pop("node_bytes"))
         found[key] = WorkflowHead(StoredWorkflow(row), row.pop("is_agent"), record_bytes)
     return [found.get((known.get(key, ""), key[1])) for key in asked]
-
-
-def canonical_uuid(text: str) -> str | None:
-    """Return an id in its usual spelling, None when it is no UUID."""
-    try:
-        return str(uuid.UUID(text))
-    except ValueError:
-        return None

@@ -11,10 +11,10 @@ from typing import Final
 
 import sqlalchemy as sql
 
+from core.ids import canonical_uuid
 from ledger.reads.prepared import PreparedStatement
 from ledger.reads.reader import LedgerReader, StoredWorkflow
 from ledger.schema import node, workflow
-from ledger.workflows.workflow_heads import canonical_uuid
 from ledger.workflows.workflow_statements import IDS, WORKFLOWS
 
 _SIZE: Final = sql.func.octet_length(node.c.result_json)
