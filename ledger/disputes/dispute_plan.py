@@ -87,8 +87,8 @@ def plan_resolve_dispute(command: ResolveDispute, batch: Batch) -> Result:
     for line, share in zip(lines, shares, strict=True):
         if share:
             refunding.refund(line, share)  # (3)
-    is_fraud = _is_upheld_fraud(command, stored)
-    slashed_micro = slash_guilty(_guilt(command, stored), batch) if is_fraud else 0  # (4)
+    guilt = _guilt(command, stored)
+    slashed_micro = 0 if guilt is None else slash_guilty(guilt, batch)  # (4)
     batch.store(  # (5)
         RESOLVED_DISPUTES,
         command.dispute_id,
@@ -149,19 +149,14 @@ def _check_refund(
         )
 
 
-def _is_upheld_fraud(command: ResolveDispute, stored: DisputeReads) -> bool:
-    """Tell whether the agent is found to have defrauded the workflow's payer."""
-    return (
-        stored.dispute_type == "fraud"
-        and command.status == COMPLAINANT
-        and stored.complainant_did == stored.payer_did
-        and stored.respondent_did is not None
-    )
-
-
-def _guilt(command: ResolveDispute, stored: DisputeReads) -> Guilt:
+def _guilt(command: ResolveDispute, stored: DisputeReads) -> Guilt | None:
+    """Return what an agent is slashed for that has defrauded the workflow's payer, None if none
+    is found to have."""
     agent_did, payer_did = stored.respondent_did, stored.payer_did
-    assert agent_did is not None, stored
+    is_payers = payer_did is not None and stored.complainant_did == payer_did
+    is_upheld = stored.dispute_type == "fraud" and command.status == COMPLAINANT
+    if not (is_upheld and is_payers) or agent_did is None:
+        return None
     assert payer_did is not None, stored
     assert stored.workflow_id is not None, stored
     return Guilt(

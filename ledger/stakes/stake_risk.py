@@ -139,31 +139,19 @@ def slash_guilty(guilt: Guilt, batch: Batch) -> int:
     """
     did, workflow_id = guilt.agent_did, guilt.workflow_id
     if not guilt.locks:
-        _slash_for(guilt, _Lock(did, workflow_id, guilt.node, None), None, 0, batch)
+        _slash(_Lock(did, workflow_id, guilt.node, None), None, 0, guilt, batch)
         return 0
     free, locked = stake_accounts(did, batch)
     slashed_micro = 0
     for node, attempt, at_risk_micro in guilt.locks:
         lock = _Lock(did, workflow_id, node, attempt)
         locked_micro = min(at_risk_micro, locked.balance)
-        lost_micro = _slash_for(guilt, lock, locked, locked_micro, batch)
+        lost_micro = _slash(lock, locked, locked_micro, guilt, batch)
         _unlock(lock, (locked, free), locked_micro - lost_micro, batch)
         batch.cache.staked[workflow_id, node] = None
         batch.put(ENDED_LOCKS, (workflow_id, node), {"workflow_id": workflow_id, "name": node})
         slashed_micro += lost_micro
     return slashed_micro
-
-
-def _slash_for(guilt: Guilt, lock: _Lock, locked: Account | None, micro: int, batch: Batch) -> int:
-    return _slash(
-        lock,
-        (locked, micro),
-        guilt.bps,
-        payer_did=guilt.payer_did,
-        reason=guilt.reason,
-        evidence=guilt.evidence,
-        batch=batch,
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,15 +250,10 @@ def _free(command: AdvanceWorkflow, record: StakeFreed, batch: Batch) -> None:
         reason, code = trigger
         escrow = batch.cache.escrows[command.workflow_id]
         assert escrow is not None, command
-        micro -= _slash(
-            lock,
-            (locked, micro),
-            slash_bps(reason, failure_bps=command.slash_bps, fraud_bps=command.slash_fraud_bps),
-            payer_did=escrow.payer_did,
-            reason=reason,
-            evidence={"code": code.value},
-            batch=batch,
-        )
+        bps = slash_bps(reason, failure_bps=command.slash_bps, fraud_bps=command.slash_fraud_bps)
+        place, evidence = (command.workflow_id, record.node), {"code": code.value}
+        guilt = Guilt(record.agent_did, *place, escrow.payer_did, (), bps, reason, evidence)
+        micro -= _slash(lock, locked, micro, guilt, batch)
     _unlock(lock, (locked, free), micro, batch)
 
 
@@ -285,28 +268,20 @@ def _slash_trigger(record: StakeFreed) -> tuple[SlashTrigger, NodeErrorCode] | N
 
 
 def _slash(
-    lock: _Lock,
-    locked: tuple[Account | None, int],
-    bps: int,
-    *,
-    payer_did: str,
-    reason: SlashTrigger,
-    evidence: dict[str, Any],
-    batch: Batch,
+    lock: _Lock, account: Account | None, locked_micro: int, guilt: Guilt, batch: Batch
 ) -> int:
     """Move a share of a lock to the payer, without a fee; return it, micro-credits.
 
     Args:
-        locked: the agent's locked stake, and what of it is locked for this attempt, micro-credits.
-        bps: basis points of that.
+        account: the agent's locked stake.
+        locked_micro: what of it is locked for this attempt.
     """
-    account, locked_micro = locked
-    payer = batch.account(wallet_address(payer_did), "wallet", payer_did)
-    micro = slash_micro(locked_micro, bps)
+    payer = batch.account(wallet_address(guilt.payer_did), "wallet", guilt.payer_did)
+    micro = slash_micro(locked_micro, guilt.bps)
     members = {
-        "reason": reason.value,
-        "evidence": {**lock.place, **evidence},
-        "payerDid": payer_did,
+        "reason": guilt.reason.value,
+        "evidence": {**lock.place, **guilt.evidence},
+        "payerDid": guilt.payer_did,
         "lockedCredits": credits_text(locked_micro),
     }
     _change(AuditEventType.STAKE_SLASHED, lock, (account, payer), micro, members, batch)
