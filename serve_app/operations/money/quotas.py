@@ -26,13 +26,7 @@ from serve_app.operations.whose import own_did_in_path
 OPERATIONS = Operations("market", "ledger")
 
 
-@OPERATIONS.add(
-    "POST",
-    "/v1/quotas/{did}",
-    scope=SET_QUOTAS,
-    body=QuotaChange,
-    reply=QuotaSet,
-)
+@OPERATIONS.add("POST", "/v1/quotas/{did}", scope=SET_QUOTAS, body=QuotaChange, reply=QuotaSet)
 async def set_quota(call: Call) -> Reply:
     """Set the quota of a payer (operators).
 

@@ -6,55 +6,47 @@ It decides nothing about agents or money; the workflow's owner does. Reference: 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
+from actors.routing.trigger_runs import workflow_limits
 from actors.transport.messages import PackedPublish, PublishReply, PublishRequest
 from core.errors import ServiceError
 from core.money import credits_number
 from core.records.manifest import WorkflowManifest
-from core.trust.access import Principal, authority_used, denial
+from core.trust.access import authority_used, denial
 from core.trust.webhook_messages import publish_secrets
-from core.workflow.dag import WorkflowLimits, compile_workflow
+from core.workflow.dag import compile_workflow
 from core.workflow.traces import read_traceparent
 from core.workflow.unused_members import list_ignored
 from ledger.authority import Authority
 from ledger.workflows.workflow_commands import PUBLISH_KEY
+from serve_app.http.calls import Call
 from serve_app.operations.events.webhook_urls import check_publish_url
 from serve_app.services import Services
 
 
 def publish_request(
-    services: Services,
-    principal: Principal,
+    call: Call,
     manifest: WorkflowManifest,
     manifest_json: bytes,
     *,
-    limits: WorkflowLimits,
-    command_key: str | None,
-    body_hash: bytes,
+    command_key: str = "",
     watcher: str = "",
-    reason: Callable[[], str] = lambda: "",
-    traceparent: bytes | None = None,
 ) -> PublishRequest:
     """Compile a manifest and make the request that starts it.
 
     Args:
-        services: the replica's clock and ids.
-        principal: the caller.
+        call: of the caller who publishes it.
         manifest: checked in its form.
         manifest_json: what is stored of it; parsing it gives the manifest again.
-        limits: bounds and defaults.
-        command_key: the caller's idempotency key, None to make one of the task's new id.
-        body_hash: what a repeat under the same key must equal.
+        command_key: made of the caller's idempotency key; "" to make one of the task's new id.
         watcher: the replica that is notified when it has finished, "" for none.
-        reason: tells why the caller spends another's money, where it does.
-        traceparent: the caller's header, None without one.
 
     Raises:
         ServiceError: INVALID_MANIFEST with every defect; FORBIDDEN for another's money.
     """
-    compiled = compile_workflow(manifest, limits)
+    services, principal = call.services, call.caller
+    compiled = compile_workflow(manifest, workflow_limits(services.settings))
     check_publish_url(manifest.webhook_url, services.settings.egress_allow)
     payer_did = manifest.payer_did or principal.did
     code = denial(principal, None, (payer_did,))
@@ -64,7 +56,7 @@ def publish_request(
     task_id = services.new_id()
     return PublishRequest(
         command_key=command_key or f"{PUBLISH_KEY}{task_id}",
-        request_hash=body_hash,
+        request_hash=call.request_hash,
         actor_did=principal.did,
         workflow_id=services.new_workflow_id(),
         task_id=task_id,
@@ -73,9 +65,9 @@ def publish_request(
         compiled=compiled,
         is_dry_run=manifest.dry_run,
         watcher=watcher,
-        authority=None if right is None else Authority(right, reason()),
+        authority=None if right is None else Authority(right, call.reason),
         warnings=list_ignored(manifest, compiled),
-        traceparent=read_traceparent(traceparent),
+        traceparent=read_traceparent(call.traceparent),
         webhook_url=manifest.webhook_url,
     )
 

@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from actors.routing.trigger_runs import workflow_limits
 from actors.transport.messages import PublishReply
 from core.errors import ErrorCode, ServiceError
 from core.json_text import write_json
@@ -141,18 +140,9 @@ async def try_out(
 
 
 async def _run_dry(call: Call, intent: str, nodes: dict[str, dict[str, Any]]) -> PublishReply:
-    services = call.services
     manifest = {"intent": intent, "nodes": nodes, "dryRun": True}
-    request = publish_request(
-        services,
-        call.caller,
-        parse_manifest(manifest),
-        write_json(manifest),
-        limits=workflow_limits(services.settings),
-        command_key=None,
-        body_hash=call.request_hash,
-    )
-    return await services.gateway.publish(request)
+    request = publish_request(call, parse_manifest(manifest), write_json(manifest))
+    return await call.services.gateway.publish(request)
 
 
 def _suggestion(draft: Plan, reply: PublishReply) -> dict[str, Any]:

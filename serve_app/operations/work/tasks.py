@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
-from actors.routing.trigger_runs import workflow_limits
 from actors.transport.messages import SettlementRequest
 from core.canonical import hash_bytes
 from core.errors import ErrorCode, ServiceError
@@ -97,14 +96,7 @@ async def publish(call: Call) -> Reply:
         manifest["webhookUrl"] = body.webhook_url
     services = call.services
     request = publish_request(
-        services,
-        call.caller,
-        parse_manifest(manifest),
-        write_json(manifest),
-        limits=workflow_limits(services.settings),
-        command_key=call.command_key("") or None,
-        body_hash=call.request_hash,
-        traceparent=call.traceparent,
+        call, parse_manifest(manifest), write_json(manifest), command_key=call.command_key("")
     )
     reply = await services.to_the_end(services.gateway.publish(request))
     return Reply(

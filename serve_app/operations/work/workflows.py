@@ -13,7 +13,6 @@ from msgspec import MsgspecError, Raw, Struct, structs
 from msgspec.json import decode
 
 from actors.gateway.told_ends import told_workflow
-from actors.routing.trigger_runs import workflow_limits
 from actors.transport.messages import (
     CancelRequest,
     PackedPublish,
@@ -156,18 +155,9 @@ async def _publish_one(call: Call, parsed: Callable[[], tuple[WorkflowManifest, 
         manifest, manifest_json = parsed()
         if manifest.trigger.type != "manual" and not manifest.dry_run:
             return published_template(call, manifest, manifest_json)
-        request = publish_request(
-            services,
-            call.caller,
-            manifest,
-            manifest_json,
-            limits=workflow_limits(services.settings),
-            command_key=call.command_key("") or None,
-            body_hash=call.request_hash,
-            watcher=services.gateway.owners.watcher if wait_s is not None else "",
-            reason=lambda: call.reason,
-            traceparent=call.traceparent,
-        )
+        watcher = services.gateway.owners.watcher if wait_s is not None else ""
+        key = call.command_key("")
+        request = publish_request(call, manifest, manifest_json, command_key=key, watcher=watcher)
         return request if len(call.body) <= IN_LOOP_BYTES_MAX else packed(request)
 
     request = await in_thread(call.account, len(call.body), compiled)
@@ -231,7 +221,6 @@ def _record_bytes(call: Call, request: PublishRequest | PackedPublish) -> int | 
 )
 async def publish_bulk(call: Call) -> Reply:
     """Publish up to 1,000 workflows."""
-    limits = workflow_limits(call.services.settings)
     base_key = call.command_key("")
 
     async def judge(index: int, raw: Any, size: int) -> PackedPublish:
@@ -239,18 +228,8 @@ async def publish_bulk(call: Call) -> Reply:
             manifest = parse_manifest(raw)
             if manifest.trigger.type != "manual":
                 raise invalid("trigger.type", manifest.trigger.type, "manual, in a bulk")
-            request = publish_request(
-                call.services,
-                call.caller,
-                manifest,
-                write_json(raw),
-                limits=limits,
-                command_key=f"{base_key}:{index}" if base_key else None,
-                body_hash=call.request_hash,
-                reason=lambda: call.reason,
-                traceparent=call.traceparent,
-            )
-            return packed(request)
+            key = f"{base_key}:{index}" if base_key else ""
+            return packed(publish_request(call, manifest, write_json(raw), command_key=key))
 
         return await in_thread(call.account, size, compiled)
 
