@@ -49,96 +49,54 @@ _NAME: Final = (*_OWNED, *_in(Named.AGENT, "agentDid", "offeredTo"))
 _STAKED: Final = (*_AGENT, *_in(Named.WORKFLOW, "workflowId", "evidence.workflowId"))
 _PUT_IN: Final = (*_AGENT, *_in(Named.DID, "walletDid"))
 _HEIR: Final = (*_AGENT, *_in(Named.DID, "inheritsToDid"))
-# What concerns the deployment: its actor and operators see it.
-_OPERATORS: Final[tuple[PartyRule, ...]] = ()
-# Who is a party of these the entry does not say: their plans do (`Batch.add_parties`).
-_PLANNED: Final[tuple[PartyRule, ...]] = ()
-
-PARTY_RULES: Final[dict[AuditEventType, tuple[PartyRule, ...]]] = {
-    AuditEventType.LEDGER_CREATED: _OPERATORS,
+# Who is a party of an event, by the resource in its name. Of a resource that is not here none is
+# named: its actor and operators see it, or the plan names its parties (`Batch.add_parties`).
+_BY_RESOURCE: Final[dict[str, tuple[PartyRule, ...]]] = {
+    "workflow": _WORKFLOW,
+    "node": (*_WORKFLOW, *_OF_AGENT),
+    "escrow": _WORKFLOW,
+    "payment": (*_WORKFLOW, *_OF_AGENT),
+    "agent": _AGENT,
+    "inheritance": _HEIR,
+    "recovery": _AGENT,
+    "name": _NAME,
+    "key": _OWNED,
+    "feedback": _AGENT,  # its plan names the payer
+    "auction": _WORKFLOW,
+    "stake": _STAKED,
+    "quota": (PartyRule(Named.DID),),
+    "trigger": _OWNED,
+    "subnet": _OWNED,
+    "capability_version": _OWNED,
+}
+_MEMBER: Final = (*_OWNED, *_in(Named.AGENT, "memberDid"))
+_OF_EVENTS: Final[dict[AuditEventType, tuple[PartyRule, ...]]] = {
     AuditEventType.LEDGER_DEPOSITED: (PartyRule(Named.DID),),
     AuditEventType.LEDGER_COLLECTED: (*_OF_AGENT, *_OWNED),
     AuditEventType.WORKFLOW_PUBLISHED: _in(Named.DID, "payerDid"),
-    AuditEventType.WORKFLOW_STARTED: _WORKFLOW,
-    AuditEventType.WORKFLOW_FINISHED: _WORKFLOW,
-    AuditEventType.WORKFLOW_SETTLED: _WORKFLOW,
-    AuditEventType.WORKFLOW_CANCELLED: _WORKFLOW,
-    AuditEventType.WORKFLOW_QUARANTINED: _WORKFLOW,
-    AuditEventType.WORKFLOW_RESUMED: _WORKFLOW,
-    AuditEventType.NODE_SUCCEEDED: (*_WORKFLOW, *_OF_AGENT),
-    AuditEventType.NODE_FAILED: (*_WORKFLOW, *_OF_AGENT),
-    AuditEventType.NODE_TIMED_OUT: (*_WORKFLOW, *_OF_AGENT),
     AuditEventType.NODE_SKIPPED: _WORKFLOW,
-    AuditEventType.ESCROW_HELD: _WORKFLOW,
-    AuditEventType.ESCROW_RELEASED: _WORKFLOW,
-    AuditEventType.PAYMENT_SETTLED: (*_WORKFLOW, *_OF_AGENT),
     AuditEventType.AGENT_REGISTERED: (*_AGENT, *_in(Named.DID, "yieldedBy")),
-    AuditEventType.AGENT_DEREGISTERED: _AGENT,
-    AuditEventType.AGENT_REVOKED: _AGENT,
-    AuditEventType.AGENT_UNREVOKED: _AGENT,
-    AuditEventType.AGENT_KEY_ROTATED: _AGENT,
     AuditEventType.AGENT_INHERITED: (*_AGENT, *_in(Named.DID, "formerOwnerDid", "ownerDid")),
-    AuditEventType.AGENT_RECOVERED: _AGENT,
-    AuditEventType.INHERITANCE_SET: _HEIR,
-    AuditEventType.INHERITANCE_CANCELLED: _HEIR,
     AuditEventType.GUARDIANS_SET: (*_AGENT, *_in(Named.DID, "guardians", "custodianDid")),
     AuditEventType.RECOVERY_REQUESTED: (*_AGENT, *_in(Named.DID, "signers")),
-    AuditEventType.RECOVERY_CANCELLED: _AGENT,
-    AuditEventType.NAME_REGISTERED: _NAME,
-    AuditEventType.NAME_RENEWED: _NAME,
-    AuditEventType.NAME_OFFERED: _NAME,
-    AuditEventType.NAME_TRANSFERRED: _NAME,
-    AuditEventType.NAME_RELEASED: _NAME,
-    AuditEventType.KEY_CREATED: _OWNED,
-    AuditEventType.KEY_REVOKED: _OWNED,
-    AuditEventType.KEY_ROTATED: _OWNED,
-    AuditEventType.RIGHT_USED: _OPERATORS,
-    AuditEventType.SIGNING_KEY_ROTATED: _OPERATORS,
     AuditEventType.RECEIPT_SUBMITTED: (*_in(Named.WORKFLOW, "workflowId"), *_OF_AGENT),
-    AuditEventType.REPUTATION_REBUILT: _OPERATORS,
-    AuditEventType.CAPABILITY_PRICED: _OPERATORS,
     AuditEventType.VERSION_PUBLISHED: _in(Named.DID, "ownerDid", "formerOwnerDid"),
-    AuditEventType.VERSION_DEPRECATED: _OWNED,
     AuditEventType.INVOICE_ISSUED: _in(Named.DID, "payerDid"),
-    AuditEventType.INVOICE_PAID: _PLANNED,
-    AuditEventType.INVOICE_VOIDED: _PLANNED,
-    AuditEventType.DISPUTE_OPENED: _PLANNED,
-    AuditEventType.DISPUTE_RESOLVED: _PLANNED,
-    # The plan names its payer.
-    AuditEventType.FEEDBACK_GIVEN: _AGENT,
-    AuditEventType.AUCTION_OPENED: _WORKFLOW,
     # Whose live bids it lists may read the round as well (`GET /v1/auctions/{workflow_id}/{node}`).
     AuditEventType.AUCTION_CLOSED: (
         *_WORKFLOW,
         *_in(Named.AGENT, "winnerDid", "bids.agentDid"),
     ),
     AuditEventType.BID_PLACED: (*_WORKFLOW, *_OF_AGENT),
-    AuditEventType.STAKE_LOCKED: _STAKED,
-    AuditEventType.STAKE_UNLOCKED: _STAKED,
     AuditEventType.STAKE_SLASHED: (*_STAKED, *_in(Named.DID, "payerDid")),
-    AuditEventType.QUOTA_SET: (PartyRule(Named.DID),),
-    AuditEventType.TRIGGER_CREATED: _OWNED,
-    AuditEventType.TRIGGER_CHANGED: _OWNED,
-    AuditEventType.TRIGGER_PAUSED: _OWNED,
-    AuditEventType.TRIGGER_RESUMED: _OWNED,
-    AuditEventType.TRIGGER_ENDED: _OWNED,
-    AuditEventType.TRIGGER_RUN_REFUSED: _OWNED,
-    AuditEventType.PEER_ADDED: _OPERATORS,
-    AuditEventType.PEER_REMOVED: _OPERATORS,
-    AuditEventType.PEER_KEY_ROTATED: _OPERATORS,
-    AuditEventType.SUBNET_CREATED: _OWNED,
-    AuditEventType.SUBNET_REMOVED: _OWNED,
-    AuditEventType.SUBNET_MEMBER_ADDED: (*_OWNED, *_in(Named.AGENT, "memberDid")),
-    AuditEventType.SUBNET_MEMBER_REMOVED: (*_OWNED, *_in(Named.AGENT, "memberDid")),
-    AuditEventType.SUBNET_POLICY_CREATED: _OWNED,
-    AuditEventType.SUBNET_POLICY_REMOVED: _OWNED,
+    AuditEventType.SUBNET_MEMBER_ADDED: _MEMBER,
+    AuditEventType.SUBNET_MEMBER_REMOVED: _MEMBER,
     AuditEventType.STAKE_DEPOSITED: _PUT_IN,
     AuditEventType.STAKE_WITHDRAWN: _PUT_IN,
-    AuditEventType.MEMBER_JOINED: _OPERATORS,
-    AuditEventType.MEMBER_CHANGED: _OPERATORS,
-    AuditEventType.SHARDS_TAKEN: _OPERATORS,
-    AuditEventType.SHARDS_GIVEN: _OPERATORS,
-    AuditEventType.COMMAND_REFUSED: _OPERATORS,
+}
+PARTY_RULES: Final[dict[AuditEventType, tuple[PartyRule, ...]]] = {
+    event: _OF_EVENTS.get(event, _BY_RESOURCE.get(event.value.partition(".")[0], ()))
+    for event in AuditEventType
 }
 
 
