@@ -22,6 +22,7 @@ from core.ids import CALLERS_KEY, composed_key
 from core.message import Message
 from core.records.api import shape
 from core.records.api.shape import Body, json_name, read_value
+from core.records.api.shape import Json as Json
 from core.records.api.shape import invalid as invalid
 from core.records.bounds import DID_CHARS_MAX, text_defect
 from core.trust.access import (
@@ -240,7 +241,7 @@ class Call:
             ServiceError: what the handler refused.
         """
         try:
-            return await operation.handler(self)
+            made = await operation.handler(self)
         except ServiceError as error:
             is_telling = error.code in (ErrorCode.FORBIDDEN, ErrorCode.INVALID_SIGNATURE)
             if is_telling and operation.is_about_agent:
@@ -249,6 +250,7 @@ class Call:
                     if await self.is_hidden(did):
                         raise not_found(f"the agent {did[:DID_CHARS_MAX]}") from None
             raise
+        return made if isinstance(made, Reply) else Reply(made)
 
     def _denial(
         self, right: str | None, parties: Collection[str] | None = None
@@ -381,7 +383,8 @@ def replayed(outcome: Outcome) -> tuple[tuple[bytes, bytes], ...]:
     return (REPLAYED,) if outcome.status is OutcomeStatus.REPEATED else ()
 
 
-Handler = Callable[[Call], Awaitable[Reply]]
+# It returns JSON, or a `Reply` where more than the body is to be said.
+Handler = Callable[[Call], Awaitable[Reply | Json]]
 H = TypeVar("H", bound=Handler)
 
 

@@ -36,7 +36,7 @@ from ledger.commands import Outcome
 from ledger.reads.reader import RowDict
 from serve_app.callers.limits import RateClass
 from serve_app.http.bulk import judged, refusal
-from serve_app.http.calls import Call, Operations, Reply, found, not_found
+from serve_app.http.calls import Call, Json, Operations, Reply, found, not_found
 from serve_app.http.compiling import in_thread
 from serve_app.http.lists import listed, number_after, page_of
 from serve_app.operations.agents.endpoints import endpoint_refusals
@@ -65,7 +65,7 @@ def _check_size(call: Call) -> None:
     reply=Registered,
     errors=_REGISTER_ERRORS,
 )
-async def register(call: Call) -> Reply:
+async def register(call: Call) -> Json:
     """Register an agent card, or replace it."""
     return await _register_one(call, call.given(Registration))
 
@@ -78,12 +78,12 @@ async def register(call: Call) -> Reply:
     reply=Registered,
     errors=_REGISTER_ERRORS,
 )
-async def register_flat(call: Call) -> Reply:
+async def register_flat(call: Call) -> Json:
     """Register an agent with the members of its card in the body."""
     return await _register_one(call, call.given(FlatRegistration))
 
 
-async def _register_one(call: Call, body: Registration) -> Reply:
+async def _register_one(call: Call, body: Registration) -> Json:
     services = call.services
     command = await registration(services, call.caller, body, call.account)
     # What it bids is sealed: an agent need not serve it.
@@ -93,16 +93,16 @@ async def _register_one(call: Call, body: Registration) -> Reply:
     )
     try:
         reply = await _committed(call, command)
-        reply.body["servedCard"] = await looked
+        reply["servedCard"] = await looked
     finally:
         looked.cancel()
     return reply
 
 
-async def _committed(call: Call, command: RegisterAgent) -> Reply:
+async def _committed(call: Call, command: RegisterAgent) -> Json:
     outcome = await call.commit(command)
     await _known(call, [command])
-    return Reply(_registered(call, command, outcome))
+    return _registered(call, command, outcome)
 
 
 async def _known(call: Call, commands: Sequence[RegisterAgent]) -> None:
@@ -154,7 +154,7 @@ async def register_bulk(call: Call) -> Reply:
     reply=AgentPage,
     errors=(ErrorCode.FORBIDDEN,),
 )
-async def list_agents(call: Call) -> Reply:
+async def list_agents(call: Call) -> Json:
     """List agents."""
     query = call.given(AgentsQuery)
     page = page_of(call, query)
@@ -176,12 +176,12 @@ async def list_agents(call: Call) -> Reply:
         **page.rows,
     )
     shown = await _shown(call, rows)
-    return Reply(listed("agents", shown, page, lambda row: row["did"], is_cut=rows.is_cut))
+    return listed("agents", shown, page, lambda row: row["did"], is_cut=rows.is_cut)
 
 
 @OPERATIONS.add("GET", "/v1/agent/{did}", scope=None, query=AgentQuery, reply=Agent)
 @OPERATIONS.add("GET", "/v1/agents/{did}", scope=None, query=AgentQuery, reply=Agent)
-async def get_agent(call: Call) -> Reply:
+async def get_agent(call: Call) -> Json:
     """Read an agent.
 
     One that was deregistered is shown only to its owner and administrators, if they ask for it.
@@ -192,11 +192,11 @@ async def get_agent(call: Call) -> Reply:
         if not (is_asked and call.may((row["owner_did"],))):
             raise not_found(f"the agent {row['did']}")
     (shown,) = await _shown(call, [row])
-    return Reply(shown)
+    return shown
 
 
 @OPERATIONS.add("GET", "/v1/agents/{did}/versions", query=PageQuery, reply=Lineage)
-async def card_versions(call: Call) -> Reply:
+async def card_versions(call: Call) -> Json:
     """List the lineage of an agent's cards.
 
     Also that of an agent that was deregistered.
@@ -205,7 +205,7 @@ async def card_versions(call: Call) -> Reply:
     page = page_of(call, call.given(PageQuery))
     rows = await card_rows(call.services.reader, row["did"], before=number_after(page), **page.rows)
     records = [shown(CardPlace, one) for one in rows]
-    return Reply(listed("versions", records, page, lambda record: record["number"]))
+    return listed("versions", records, page, lambda record: record["number"])
 
 
 @OPERATIONS.add(
@@ -216,7 +216,7 @@ async def card_versions(call: Call) -> Reply:
     reply=Registered,
     errors=_REGISTER_ERRORS,
 )
-async def change(call: Call) -> Reply:
+async def change(call: Call) -> Json:
     """Change members of an agent's card.
 
     The new card is judged like a registered one.
@@ -238,11 +238,11 @@ async def change(call: Call) -> Reply:
 
 
 @OPERATIONS.add("DELETE", "/v1/agents/{did}", reply=Deregistered)
-async def deregister(call: Call) -> Reply:
+async def deregister(call: Call) -> Json:
     """Deregister an agent: it gets no more work."""
     row = await _owned(call)
     await call.commit(DeregisterAgent(owner_did=call.caller.did, did=row["did"]), until_known=True)
-    return Reply({**_named(row["did"]), "status": "inactive"})
+    return {**_named(row["did"]), "status": "inactive"}
 
 
 async def _owned(call: Call) -> RowDict:

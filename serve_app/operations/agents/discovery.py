@@ -32,7 +32,7 @@ from ledger.reads.agent_pages import live_of
 from ledger.reads.reader import RowDict
 from ledger.subnets.subnet_reads import binding_policies
 from serve_app.callers.limits import RateClass
-from serve_app.http.calls import Call, Operations, Reply, invalid
+from serve_app.http.calls import Call, Json, Operations, invalid
 from serve_app.operations.views import availability_of, current_card
 from serve_app.operations.whose import card_for
 
@@ -44,7 +44,7 @@ OPERATIONS = Operations("agents")
 
 
 @OPERATIONS.add("GET", "/v1/discover", query=DiscoverQuery, reply=Discovered)
-async def discover(call: Call) -> Reply:
+async def discover(call: Call) -> Json:
     """Find agents by words, capability or owner."""
     query = call.given(DiscoverQuery)
     if query.q is None and query.capability_id is None and query.owner_did is None:
@@ -60,7 +60,7 @@ async def discover(call: Call) -> Reply:
     body=DiscoveryRequest,
     reply=Discovered,
 )
-async def discover_by_words(call: Call) -> Reply:
+async def discover_by_words(call: Call) -> Json:
     """Find agents by words."""
     body = call.given(DiscoveryRequest)
     query = DiscoverQuery(
@@ -72,7 +72,7 @@ async def discover_by_words(call: Call) -> Reply:
     return await _found(call, query)
 
 
-async def _found(call: Call, query: DiscoverQuery) -> Reply:
+async def _found(call: Call, query: DiscoverQuery) -> Json:
     services = call.services
     limit = max(1, min(query.limit or FOUND_DEFAULT, FOUND_MAX))
     wanted, _, versions = (query.capability_id or "").partition("@")
@@ -109,7 +109,7 @@ async def _found(call: Call, query: DiscoverQuery) -> Reply:
         if len(results) == limit or len(rows) < looked_at:
             break
     services.gateway.offers.follow()
-    return Reply({"results": results, "agents": agents, "limit": limit})
+    return {"results": results, "agents": agents, "limit": limit}
 
 
 async def _kept(

@@ -14,7 +14,7 @@ from core.trust.access import HEARTBEAT, agent_holder
 from ledger.agents.agent_live import Heartbeat as Heard
 from serve_app.callers.auth import HEARTBEAT_KEY_ID
 from serve_app.callers.limits import RateClass
-from serve_app.http.calls import Call, Operations, Reply, found, invalid
+from serve_app.http.calls import Call, Json, Operations, found, invalid
 
 OPERATIONS = Operations("agents")
 
@@ -28,7 +28,7 @@ OPERATIONS = Operations("agents")
     is_body_optional=True,
     reply=HeartbeatTaken,
 )
-async def heartbeat(call: Call) -> Reply:
+async def heartbeat(call: Call) -> Json:
     """Send a heartbeat of an agent."""
     body = call.given(Heartbeat)
     did = call.path_values["did"]
@@ -46,13 +46,13 @@ async def heartbeat(call: Call) -> Reply:
     reply=HeartbeatTaken,
     errors=(ErrorCode.NOT_FOUND,),
 )
-async def heartbeat_flat(call: Call) -> Reply:
+async def heartbeat_flat(call: Call) -> Json:
     """Send a heartbeat of the agent that the body names."""
     body = call.given(HeartbeatFlat)
     return await _beat(call, body.did, body)
 
 
-async def _beat(call: Call, did: str, body: Heartbeat | HeartbeatFlat) -> Reply:
+async def _beat(call: Call, did: str, body: Heartbeat | HeartbeatFlat) -> Json:
     """1. read it; 2. find the agent; 3. may the caller; 4. store it; 5. answer."""
     services = call.services
     heard = _heard(did, body)
@@ -72,21 +72,19 @@ async def _beat(call: Call, did: str, body: Heartbeat | HeartbeatFlat) -> Reply:
     if row["status"] != "active":
         raise ServiceError(ErrorCode.CONFLICT, f"{did} was deregistered; register it again")
     await services.heartbeats.store(heard, row["updated_ms"])
-    return Reply(
-        {
-            "ok": True,
-            "ack": True,
-            "did": did,
-            "status": body.status,
-            "availability": availability_share(
-                HEARTBEAT_STATUSES[body.status],
-                load=heard.load,
-                queue_depth=heard.queue_depth,
-                latency_ms=heard.latency_ms,
-            ),
-            "ttlMs": HEARTBEAT_TTL_MS,
-        }
-    )
+    return {
+        "ok": True,
+        "ack": True,
+        "did": did,
+        "status": body.status,
+        "availability": availability_share(
+            HEARTBEAT_STATUSES[body.status],
+            load=heard.load,
+            queue_depth=heard.queue_depth,
+            latency_ms=heard.latency_ms,
+        ),
+        "ttlMs": HEARTBEAT_TTL_MS,
+    }
 
 
 def _heard(did: str, body: Heartbeat | HeartbeatFlat) -> Heard:

@@ -17,7 +17,7 @@ from core.records.api.shape import refused
 from core.trust.access import SET_PRICES
 from ledger.prices.price_commands import SetPrice
 from ledger.prices.price_reads import price_of_row, price_row
-from serve_app.http.calls import Call, Operations, Reply
+from serve_app.http.calls import Call, Json, Operations
 from serve_app.operations.views import iso_time
 
 OPERATIONS = Operations("market", "capabilities")
@@ -30,39 +30,35 @@ OPERATIONS = Operations("market", "capabilities")
     body=PriceRequest,
     reply=PriceSet,
 )
-async def set_price(call: Call) -> Reply:
+async def set_price(call: Call) -> Json:
     """Set the price of a capability (operators)."""
     capability_id = call.path_values["capability_id"]
     price = _price(call.given(PriceRequest), capability_id)
     outcome = await call.commit(
         SetPrice(capability_id=capability_id, price=price), until_known=True
     )
-    return Reply(
-        {
-            "success": True,
-            "id": capability_id,
-            **_priced(capability_id, price),
-            "setByDid": call.caller.did,
-            "updatedAt": iso_time(outcome.result["updatedMs"]),
-        }
-    )
+    return {
+        "success": True,
+        "id": capability_id,
+        **_priced(capability_id, price),
+        "setByDid": call.caller.did,
+        "updatedAt": iso_time(outcome.result["updatedMs"]),
+    }
 
 
 @OPERATIONS.add("GET", "/v1/capabilities/{capability_id}/price", reply=RegisteredPrice)
-async def get_price(call: Call) -> Reply:
+async def get_price(call: Call) -> Json:
     """Read a capability's registered price."""
     capability_id = call.path_values["capability_id"]
     row = await price_row(call.services.reader, capability_id)
     if row is None:
         detail = f"no registered price for {capability_id}: agents ask the prices of their cards"
         raise ServiceError(ErrorCode.NOT_FOUND, detail)
-    return Reply(
-        {
-            **_priced(capability_id, price_of_row(row)),
-            "setByDid": row["set_by_did"],
-            "updatedAt": iso_time(row["updated_ms"]),
-        }
-    )
+    return {
+        **_priced(capability_id, price_of_row(row)),
+        "setByDid": row["set_by_did"],
+        "updatedAt": iso_time(row["updated_ms"]),
+    }
 
 
 def _price(body: PriceRequest, capability_id: str) -> Price:

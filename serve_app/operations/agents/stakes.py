@@ -29,6 +29,7 @@ from ledger.prices.price_reads import registered_prices
 from ledger.stakes.stake_commands import DepositStake, SlashStake, WithdrawStake
 from serve_app.http.calls import (
     Call,
+    Json,
     Operations,
     Repeats,
     Reply,
@@ -133,17 +134,17 @@ async def slash_stake(call: Call) -> Reply:
 
 
 @OPERATIONS.add("GET", "/v1/stakes/{did}", reply=Stake)
-async def get_stake(call: Call) -> Reply:
+async def get_stake(call: Call) -> Json:
     """Read an agent's stake."""
     did = await money_did_in_path(call, "the stake")
     row = await stake_row(call.services.reader, did)
     if row is None:
-        return Reply(stake_record(did, 0, 0, None))
-    return Reply(stake_record(did, row["free_micro"], row["locked_micro"], row["updated_ms"]))
+        return stake_record(did, 0, 0, None)
+    return stake_record(did, row["free_micro"], row["locked_micro"], row["updated_ms"])
 
 
 @OPERATIONS.add("GET", "/v1/reputation/{did}", reply=Reputation)
-async def get_reputation(call: Call) -> Reply:
+async def get_reputation(call: Call) -> Json:
     """Read an agent's reputation.
 
     Made of the outcomes that count for it now; without any it is neutral.
@@ -153,7 +154,7 @@ async def get_reputation(call: Call) -> Reply:
     tally, updated_ms = await reputation_row(call.services.reader, known)
     counted = tally.counted(asks_price=await _asks_price(call, known))
     latency_ms_max = LATENCY_MS_MAX
-    return Reply(reputation_record(did, counted, updated_ms, latency_ms_max=latency_ms_max))
+    return reputation_record(did, counted, updated_ms, latency_ms_max=latency_ms_max)
 
 
 async def _asks_price(call: Call, did: str) -> bool:
@@ -174,7 +175,7 @@ async def _asks_price(call: Call, did: str) -> bool:
     is_body_optional=True,
     reply=ReputationCompared,
 )
-async def rebuild_reputation(call: Call) -> Reply:
+async def rebuild_reputation(call: Call) -> Json:
     """Rebuild all reputations from history, or only compare them (administrators)."""
     counts, read_audit_id = await read_compared(call.services.reader)
     differing = {did: pair for did, pair in counts.items() if pair[0] != pair[1]}
@@ -188,11 +189,11 @@ async def rebuild_reputation(call: Call) -> Reply:
         ],
     }
     if call.given(Rebuild).check:
-        return Reply({**reply, "rebuilt": 0})
+        return {**reply, "rebuilt": 0}
     command = RebuildReputation(
         changes=corrections(counts),
         paid_changes=corrections(counts, is_paid=True),
         read_audit_id=read_audit_id,
     )
     outcome = await call.commit(command)
-    return Reply({**reply, "rebuilt": outcome.result["changed"]})
+    return {**reply, "rebuilt": outcome.result["changed"]}

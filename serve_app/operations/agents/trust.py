@@ -26,6 +26,7 @@ from ledger.trust.revocation_reads import revocation_row, revocation_rows
 from ledger.trust.trust_commands import RevokeAgent, UnrevokeAgent
 from serve_app.http.calls import (
     Call,
+    Json,
     Operations,
     Repeats,
     Reply,
@@ -76,27 +77,27 @@ async def revoke(call: Call) -> Reply:
 
 
 @OPERATIONS.add("DELETE", "/v1/revoked/{did}", single_right=REVOKE, reply=Unrevoked)
-async def unrevoke(call: Call) -> Reply:
+async def unrevoke(call: Call) -> Json:
     """Lift a revocation."""
     did = call.path_values["did"]
     outcome = await call.commit(
         UnrevokeAgent(is_admin=call.holds(REVOKE), did=did), until_known=True
     )
     unrevoked_at = iso_time(outcome.result["unrevokedMs"])
-    return Reply({"success": True, "id": did, **_trusted(did), "unrevokedAt": unrevoked_at})
+    return {"success": True, "id": did, **_trusted(did), "unrevokedAt": unrevoked_at}
 
 
 @OPERATIONS.add("GET", "/v1/revoked/{did}", reply=Revocation)
-async def look_up(call: Call) -> Reply:
+async def look_up(call: Call) -> Json:
     """Read whether a DID is revoked."""
     did, services = value_of(Did, "did", call.path_values["did"]), call.services
     known = await known_did(call, did)
     row = await revocation_row(services.reader, known, at_ms=services.now_ms())
-    return Reply(_trusted(did) if row is None else _record(row, call))
+    return _trusted(did) if row is None else _record(row, call)
 
 
 @OPERATIONS.add("GET", "/v1/revoked", query=PageQuery, reply=RevocationPage)
-async def list_revoked(call: Call) -> Reply:
+async def list_revoked(call: Call) -> Json:
     """List revocations."""
     page = page_of(call, call.given(PageQuery))
     rows = await revocation_rows(
@@ -108,7 +109,7 @@ async def list_revoked(call: Call) -> Reply:
         **page.rows,
     )
     shown = [_record(row, call) for row in rows]
-    return Reply(listed("revocations", shown, page, lambda row: row["did"], is_cut=rows.is_cut))
+    return listed("revocations", shown, page, lambda row: row["did"], is_cut=rows.is_cut)
 
 
 def _record(row: RowDict, call: Call) -> dict[str, Any]:

@@ -54,7 +54,7 @@ from ledger.capabilities.version_reads import (
 )
 from ledger.reads.reader import RowDict
 from serve_app.callers.limits import RateClass
-from serve_app.http.calls import Call, Operations, Reply, invalid, not_found
+from serve_app.http.calls import Call, Json, Operations, Reply, invalid, not_found
 from serve_app.http.compiling import in_thread
 from serve_app.http.lists import listed, page_of
 from serve_app.operations.capabilities.deprecation_headers import (
@@ -79,7 +79,7 @@ OPERATIONS = Operations("capabilities")
     reply=VersionPublished,
     errors=(ErrorCode.NOT_FOUND,),
 )
-async def publish(call: Call) -> Reply:
+async def publish(call: Call) -> Json:
     """Publish a version of a capability.
 
     Steps: (1) the caller may, as far as that can be seen here, (2) the schemas are good, (3) they
@@ -120,16 +120,14 @@ async def publish(call: Call) -> Reply:
     )
     outcome = await call.commit(command)  # (4, until_known=True)
     own_id = version_id(body.capability_id, body.version)
-    return Reply(
-        {
-            "success": True,
-            "id": own_id,
-            **_shown((await whole_version_rows(services.reader, (own_id,)))[own_id]),
-            "ownerDid": outcome.result["ownerDid"],
-            "deprecatesVersion": body.deprecates_version,
-            "compatibility": broken,
-        }
-    )
+    return {
+        "success": True,
+        "id": own_id,
+        **_shown((await whole_version_rows(services.reader, (own_id,)))[own_id]),
+        "ownerDid": outcome.result["ownerDid"],
+        "deprecatesVersion": body.deprecates_version,
+        "compatibility": broken,
+    }
 
 
 async def _offer_to_lead_with(
@@ -172,7 +170,7 @@ async def _offer_to_lead_with(
 @OPERATIONS.add(
     "GET", _VERSIONS, query=PageQuery, reply=CapabilityVersionPage, errors=(ErrorCode.NOT_FOUND,)
 )
-async def list_versions(call: Call) -> Reply:
+async def list_versions(call: Call) -> Json:
     """List the versions of a capability, the newest first."""
     capability_id = call.path_values["capability_id"]
     page = page_of(call, call.given(PageQuery))
@@ -191,7 +189,7 @@ async def list_versions(call: Call) -> Reply:
     texts = await changelogs(call.services.reader, [row["id"] for row in rows])
     records = [_shown({**row, "changelog": texts[row["id"]]}) for row in rows]
     found = listed("versions", records, page, lambda record: record["version"])
-    return Reply({**found, "latest": str(latest.version)})
+    return {**found, "latest": str(latest.version)}
 
 
 @OPERATIONS.add("GET", f"{_VERSIONS}/{{version}}", reply=CapabilityVersionWhole)
@@ -223,7 +221,7 @@ async def get_version(call: Call) -> Reply:
     is_body_optional=True,
     reply=VersionDeprecated,
 )
-async def deprecate(call: Call) -> Reply:
+async def deprecate(call: Call) -> Json:
     """Deprecate a version of a capability."""
     capability_id, version = call.path_values["capability_id"], call.path_values["version"]
     successor = call.given(VersionDeprecation).successor
@@ -232,7 +230,7 @@ async def deprecate(call: Call) -> Reply:
     own_id = version_id(capability_id, version)
     row = (await whole_version_rows(call.services.reader, (own_id,)))[own_id]
     others = {"version_id": own_id, "sunset_at": _sunset_at(row)}
-    return Reply(shown(VersionDeprecated, row, success=True, **others))
+    return shown(VersionDeprecated, row, success=True, **others)
 
 
 @OPERATIONS.add(

@@ -39,7 +39,7 @@ from ledger.webhooks.webhooks import (
     webhook_row,
     webhook_rows,
 )
-from serve_app.http.calls import Call, Operations, Repeats, Reply, found, not_found
+from serve_app.http.calls import Call, Json, Operations, Repeats, found, not_found
 from serve_app.http.lists import id_after, listed, page_of
 from serve_app.operations.events.webhook_urls import check_webhook_url
 from serve_app.operations.views import iso_time, shown
@@ -57,7 +57,7 @@ OPERATIONS = Operations("webhooks")
     errors=(ErrorCode.POLICY_DENIED, ErrorCode.QUOTA_EXCEEDED),
     repeats=Repeats.BY_REPLY_ALONE,
 )
-async def create(call: Call) -> Reply:
+async def create(call: Call) -> Json:
     """Create a webhook; its secret is shown once.
 
     It receives later audit entries that have the caller as a party.
@@ -80,23 +80,23 @@ async def create(call: Call) -> Reply:
     if row is None:
         detail = f"{call.caller.did} has {WEBHOOKS_MAX} webhooks, the maximum: delete one first"
         raise ServiceError(ErrorCode.QUOTA_EXCEEDED, detail)
-    return Reply(_record(row, secret))
+    return _record(row, secret)
 
 
 @OPERATIONS.add("GET", "/v1/webhooks", query=PageQuery, reply=WebhookPage)
-async def list_webhooks(call: Call) -> Reply:
+async def list_webhooks(call: Call) -> Json:
     """List webhooks, oldest first."""
     page = page_of(call, call.given(PageQuery))
     rows = await webhook_rows(
         call.services.reader, call.party_did, after=id_after(page), **page.rows
     )
-    return Reply(listed("webhooks", rows, page, lambda row: row["id"], form=_record))
+    return listed("webhooks", rows, page, lambda row: row["id"], form=_record)
 
 
 @OPERATIONS.add("GET", "/v1/webhooks/{webhook_id}", reply=Webhook)
-async def get(call: Call) -> Reply:
+async def get(call: Call) -> Json:
     """Read a webhook."""
-    return Reply(_record(await _own(call, call.path_values["webhook_id"])))
+    return _record(await _own(call, call.path_values["webhook_id"]))
 
 
 @OPERATIONS.add(
@@ -107,7 +107,7 @@ async def get(call: Call) -> Reply:
     errors=(ErrorCode.POLICY_DENIED,),
     repeats=Repeats.BY_REPLY_ALONE,
 )
-async def change(call: Call) -> Reply:
+async def change(call: Call) -> Json:
     """Change, pause or enable a webhook, or rotate its secret.
 
     An owner's change, other than a pause, binds the webhook to the credential of this request.
@@ -142,33 +142,33 @@ async def change(call: Call) -> Reply:
         )
     if body.enabled:
         await call.services.webhooks.resume(str(row["id"]), now_ms=now_ms)
-    return Reply(_record(changed, secret))
+    return _record(changed, secret)
 
 
 @OPERATIONS.add("DELETE", "/v1/webhooks/{webhook_id}", reply=WebhookDeleted)
-async def delete(call: Call) -> Reply:
+async def delete(call: Call) -> Json:
     """Delete a webhook; its undelivered events are not sent."""
     row = await _own(call, call.path_values["webhook_id"])
     await call.services.webhooks.delete(str(row["id"]), now_ms=call.services.now_ms())
-    return Reply({"success": True, "id": str(row["id"])})
+    return {"success": True, "id": str(row["id"])}
 
 
 @OPERATIONS.add(
     "POST", "/v1/webhooks/{webhook_id}/test", reply=WebhookDelivery, repeats=Repeats.BY_REPLY_ALONE
 )
-async def test(call: Call) -> Reply:
+async def test(call: Call) -> Json:
     """Send a message of the type `webhook.test` to a webhook."""
     row = await _own(call, call.path_values["webhook_id"])
     _check_enabled(row)
     services = call.services
     made = await services.webhooks.test(row, services.new_id(), now_ms=services.now_ms())
-    return Reply(_delivery(made))
+    return _delivery(made)
 
 
 @OPERATIONS.add(
     "GET", "/v1/webhooks/{webhook_id}/deliveries", query=DeliveriesQuery, reply=DeliveryPage
 )
-async def list_deliveries(call: Call) -> Reply:
+async def list_deliveries(call: Call) -> Json:
     """List the deliveries of a webhook, newest first.
 
     One that has ended is listed for 7 days.
@@ -183,7 +183,7 @@ async def list_deliveries(call: Call) -> Reply:
         before=id_after(page),
         **page.rows,
     )
-    return Reply(listed("deliveries", rows, page, lambda one: one["id"], form=_delivery))
+    return listed("deliveries", rows, page, lambda one: one["id"], form=_delivery)
 
 
 @OPERATIONS.add(
@@ -192,7 +192,7 @@ async def list_deliveries(call: Call) -> Reply:
     reply=WebhookDelivery,
     repeats=Repeats.BY_REPLY_ALONE,
 )
-async def redeliver(call: Call) -> Reply:
+async def redeliver(call: Call) -> Json:
     """Send a delivery again that has ended, with the same id."""
     webhook_id, delivery_id = call.path_values["webhook_id"], call.path_values["delivery_id"]
     row = await _own(call, webhook_id)
@@ -204,7 +204,7 @@ async def redeliver(call: Call) -> Reply:
     if made is None:
         detail = f"the delivery {delivery_id} is pending: it is sent without this call"
         raise ServiceError(ErrorCode.CONFLICT, detail)
-    return Reply(_delivery(made))
+    return _delivery(made)
 
 
 async def _own(call: Call, webhook_id: str) -> RowDict:

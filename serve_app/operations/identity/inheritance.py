@@ -19,7 +19,7 @@ from core.trust.identity.inheritance import switch_status
 from ledger.identity.inheritance_commands import CancelInheritance, SetInheritance
 from ledger.identity.switches import switch_row
 from ledger.reads.reader import RowDict
-from serve_app.http.calls import Call, Operations, Reply, not_found
+from serve_app.http.calls import Call, Json, Operations, not_found
 from serve_app.operations.views import iso_time, shown, shown_result
 
 OPERATIONS = Operations("identity")
@@ -32,7 +32,7 @@ OPERATIONS = Operations("identity")
     reply=InheritanceSet,
     errors=(ErrorCode.NOT_FOUND,),
 )
-async def set_heir(call: Call) -> Reply:
+async def set_heir(call: Call) -> Json:
     """Name the heir of an agent that stops sending heartbeats."""
     body, services = call.given(InheritanceSetting), call.services
     command = SetInheritance(
@@ -45,11 +45,11 @@ async def set_heir(call: Call) -> Reply:
     await call.commit(command)
     row = await switch_row(services.reader, body.agent_did)
     assert row is not None, body.agent_did
-    return Reply({"success": True, "id": body.agent_did, **_record(row, services.now_ms())})
+    return {"success": True, "id": body.agent_did, **_record(row, services.now_ms())}
 
 
 @OPERATIONS.add("GET", "/v1/identity/inheritance/{did}", reply=Inheritance)
-async def get(call: Call) -> Reply:
+async def get(call: Call) -> Json:
     """Read the heir of an agent and the state of the inheritance."""
     did = call.path_values["did"]
     row = await switch_row(call.services.reader, did)
@@ -57,7 +57,7 @@ async def get(call: Call) -> Reply:
         raise not_found(f"the heir of {did[:255]}")
     parties = (did, row["owner_did"], row["heir_did"])
     call.require_party(parties, f"the heir of {did[:255]}")
-    return Reply(_record(row, call.services.now_ms()))
+    return _record(row, call.services.now_ms())
 
 
 @OPERATIONS.add(
@@ -66,11 +66,11 @@ async def get(call: Call) -> Reply:
     reply=InheritanceCancelled,
     errors=(ErrorCode.NOT_CANCELLABLE,),
 )
-async def cancel(call: Call) -> Reply:
+async def cancel(call: Call) -> Json:
     """Cancel the inheritance of an agent."""
     did = call.path_values["did"]
     outcome = await call.commit(CancelInheritance(did=did))
-    return Reply(shown_result(InheritanceCancelled, outcome, id=did, agent_did=did))
+    return shown_result(InheritanceCancelled, outcome, id=did, agent_did=did)
 
 
 def _record(row: RowDict, now_ms: int) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from core.trust.signatures import is_signed_by
 from ledger.identity.agent_key_commands import RotateAgentKey
 from ledger.identity.identity_reads import key_rows
 from ledger.reads.reader import RowDict
-from serve_app.http.calls import Call, Operations, Reply, found, invalid
+from serve_app.http.calls import Call, Json, Operations, found, invalid
 from serve_app.http.lists import listed, number_after, page_of
 from serve_app.operations.views import shown, shown_result
 from serve_app.operations.whose import known_did
@@ -32,7 +32,7 @@ OPERATIONS = Operations("trust")
     reply=AgentKeyRotated,
     errors=(ErrorCode.NOT_FOUND, ErrorCode.INVALID_SIGNATURE),
 )
-async def rotate(call: Call) -> Reply:
+async def rotate(call: Call) -> Json:
     """Rotate the key of an agent with a proof by the current key.
 
     The reply is sent when every owner knows it.
@@ -57,7 +57,7 @@ async def rotate(call: Call) -> Reply:
     outcome = await call.commit(command, until_known=True)
     key_id = key_name(did, outcome.result["keyNumber"])
     others = {"agent_did": did, "key_id": key_id, "public_key": new_key}
-    return Reply(shown_result(AgentKeyRotated, outcome, id=did, **others))
+    return shown_result(AgentKeyRotated, outcome, id=did, **others)
 
 
 def new_key_of(did: str, given: str) -> str:
@@ -77,7 +77,7 @@ def new_key_of(did: str, given: str) -> str:
 
 
 @OPERATIONS.add("GET", "/v1/trust/key-history/{did}", query=PageQuery, reply=KeyHistory)
-async def key_history(call: Call) -> Reply:
+async def key_history(call: Call) -> Json:
     """List the key history of an agent."""
     did, page = call.path_values["did"], page_of(call, call.given(PageQuery))
     rows = await key_rows(
@@ -87,4 +87,4 @@ async def key_history(call: Call) -> Reply:
     def form(row: RowDict) -> dict[str, Any]:
         return shown(AgentKey, row, key_id=key_name(did, row["number"]))
 
-    return Reply(listed("keyHistory", rows, page, lambda row: row["number"], form=form))
+    return listed("keyHistory", rows, page, lambda row: row["number"], form=form)

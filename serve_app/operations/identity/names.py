@@ -22,7 +22,7 @@ from core.records.api.record import PageQuery
 from ledger.commands import Command
 from ledger.identity.identity_reads import name_row, name_rows
 from ledger.identity.name_commands import RegisterName, ReleaseName, RenewName, TransferName
-from serve_app.http.calls import Call, Operations, Reply, found, not_found
+from serve_app.http.calls import Call, Json, Operations, found, not_found
 from serve_app.http.lists import listed, page_of
 from serve_app.operations.views import shown, shown_result
 from serve_app.operations.whose import known_did
@@ -41,7 +41,7 @@ OPERATIONS = Operations("identity")
     reply=NameChanged,
     errors=(ErrorCode.NOT_FOUND, ErrorCode.NAME_TAKEN),
 )
-async def register(call: Call) -> Reply:
+async def register(call: Call) -> Json:
     """Register a name for an agent."""
     body, settings = call.given(NameRegistration), call.services.settings
     return await _changed(
@@ -61,7 +61,7 @@ async def register(call: Call) -> Reply:
 @OPERATIONS.add(
     "POST", f"{_NAME}/renew", body=NameRenewal, is_body_optional=True, reply=NameChanged
 )
-async def renew(call: Call) -> Reply:
+async def renew(call: Call) -> Json:
     """Renew a name."""
     name = call.path_values["name"]
     command = RenewName(name=name, months=call.given(NameRenewal).duration_months)
@@ -69,7 +69,7 @@ async def renew(call: Call) -> Reply:
 
 
 @OPERATIONS.add("POST", f"{_NAME}/transfer", body=NameTransfer, reply=NameTransferred)
-async def transfer(call: Call) -> Reply:
+async def transfer(call: Call) -> Json:
     """Transfer a name to another agent, or offer it to another owner's agent."""
     name, settings = call.path_values["name"], call.services.settings
     agent_did = call.given(NameTransfer).agent_did
@@ -87,27 +87,27 @@ async def transfer(call: Call) -> Reply:
 
 
 @OPERATIONS.add("DELETE", _NAME, reply=NameReleased)
-async def release(call: Call) -> Reply:
+async def release(call: Call) -> Json:
     """Release a name before it expires."""
     name = call.path_values["name"]
     outcome = await call.commit(ReleaseName(name=name))
-    return Reply(shown_result(NameReleased, outcome, id=name, name=name))
+    return shown_result(NameReleased, outcome, id=name, name=name)
 
 
 @OPERATIONS.add("GET", _NAME, reply=Name)
-async def resolve(call: Call) -> Reply:
+async def resolve(call: Call) -> Json:
     """Look up the agent of a name."""
     name = call.path_values["name"]
     row = await name_row(call.services.reader, name, at_ms=call.services.now_ms())
     if row is not None and await call.is_hidden(row["agent_did"]):
         row = None
-    return Reply(shown(Name, found(row, f"the name {name}")))
+    return shown(Name, found(row, f"the name {name}"))
 
 
 @OPERATIONS.add(
     "GET", "/v1/agents/{did}/names", scope="agents:read", query=PageQuery, reply=NamePage
 )
-async def names_of_agent(call: Call) -> Reply:
+async def names_of_agent(call: Call) -> Json:
     """List the names of an agent."""
     page = page_of(call, call.given(PageQuery))
     rows = await name_rows(
@@ -118,10 +118,10 @@ async def names_of_agent(call: Call) -> Reply:
         **page.rows,
     )
     records = [shown(Name, row) for row in rows]
-    return Reply(listed("names", records, page, lambda record: record["name"]))
+    return listed("names", records, page, lambda record: record["name"])
 
 
-async def _changed(call: Call, name: str, command: Command) -> Reply:
+async def _changed(call: Call, name: str, command: Command) -> Json:
     outcome = await call.commit(command)
     record = NameTransferred if "isTransferred" in outcome.result else NameChanged
-    return Reply(shown_result(record, outcome, id=name, name=name))
+    return shown_result(record, outcome, id=name, name=name)

@@ -30,7 +30,7 @@ from ledger.identity.guardian_rows import guardian_sets
 from ledger.identity.identity_reads import current_keys, guardian_row, recovery_row
 from ledger.identity.recovery_commands import CancelRecovery, RequestRecovery, SetGuardians
 from ledger.reads.reader import RowDict
-from serve_app.http.calls import Call, Operations, Reply, found, invalid, not_found
+from serve_app.http.calls import Call, Json, Operations, found, invalid, not_found
 from serve_app.operations.identity.key_rotation import new_key_of
 from serve_app.operations.views import iso_time, shown
 
@@ -39,7 +39,7 @@ OPERATIONS = Operations("identity")
 
 
 @OPERATIONS.add("PUT", "/v1/identity/guardians/{did}", body=GuardiansSetting, reply=GuardiansSet)
-async def set_guardians(call: Call) -> Reply:
+async def set_guardians(call: Call) -> Json:
     """Set the guardians of an agent's key."""
     did, body = call.path_values["did"], call.given(GuardiansSetting)
     await _check_guardians(call, did, body)
@@ -53,7 +53,7 @@ async def set_guardians(call: Call) -> Reply:
     await call.commit(command)
     # None where the agent has passed to another owner meanwhile.
     row = found(await _guardians(call, did), f"the guardians of {did[:255]}")
-    return Reply({"success": True, "id": did, **_guardians_record(row)})
+    return {"success": True, "id": did, **_guardians_record(row)}
 
 
 async def _check_guardians(call: Call, did: str, body: GuardiansSetting) -> None:
@@ -77,7 +77,7 @@ async def _check_guardians(call: Call, did: str, body: GuardiansSetting) -> None
 
 
 @OPERATIONS.add("GET", "/v1/identity/guardians/{did}", reply=GuardianSet)
-async def get_guardians(call: Call) -> Reply:
+async def get_guardians(call: Call) -> Json:
     """Read the guardians of an agent's key."""
     did = call.path_values["did"]
     agent, row = await call.services.reader.agent(did), await _guardians(call, did)
@@ -86,7 +86,7 @@ async def get_guardians(call: Call) -> Reply:
     call.require_party((did, *owners, *signers), f"the guardians of {did[:255]}")
     if row is None:
         raise not_found(f"the guardians of {did[:255]}")
-    return Reply(_guardians_record(row))
+    return _guardians_record(row)
 
 
 def _guardians_record(row: RowDict) -> dict[str, Any]:
@@ -102,7 +102,7 @@ def _guardians_record(row: RowDict) -> dict[str, Any]:
     reply=RecoveryMade,
     errors=(ErrorCode.NOT_FOUND, ErrorCode.INVALID_SIGNATURE),
 )
-async def request(call: Call) -> Reply:
+async def request(call: Call) -> Json:
     """Request the recovery of an agent's key, or add signatures to the request."""
     body, services = call.given(RecoveryRequest), call.services
     did, new_key = body.agent_did, new_key_of(body.agent_did, body.new_public_key)
@@ -157,9 +157,9 @@ async def _verified(
 
 
 @OPERATIONS.add("GET", _RECOVERY, reply=Recovery)
-async def get(call: Call) -> Reply:
+async def get(call: Call) -> Json:
     """Read a recovery request."""
-    return Reply(_record(await _visible(call)))
+    return _record(await _visible(call))
 
 
 @OPERATIONS.add(
@@ -170,7 +170,7 @@ async def get(call: Call) -> Reply:
     reply=RecoveryMade,
     errors=(ErrorCode.INVALID_SIGNATURE, ErrorCode.NOT_CANCELLABLE),
 )
-async def cancel(call: Call) -> Reply:
+async def cancel(call: Call) -> Json:
     """Cancel a recovery request."""
     row, services = await _visible(call, is_signed=True), call.services
     request_id, signature = str(row["id"]), call.given(RecoveryCancelling).signature
@@ -216,10 +216,10 @@ async def _visible(call: Call, *, is_signed: bool = False) -> RowDict:
     return row
 
 
-async def _made(call: Call, request_id: str) -> Reply:
+async def _made(call: Call, request_id: str) -> Json:
     row = await recovery_row(call.services.reader, request_id)
     assert row is not None, request_id
-    return Reply({"success": True, **_record(row)})
+    return {"success": True, **_record(row)}
 
 
 async def _guardians(call: Call, did: str) -> RowDict | None:

@@ -14,7 +14,7 @@ from core.records.api.workflows import Budget, Escrow
 from core.records.stored_manifest import read_stored_manifest
 from ledger.accounts.account_reads import account_row, history
 from ledger.reads.reader import RowDict
-from serve_app.http.calls import Call, Operations, Reply, found, not_found
+from serve_app.http.calls import Call, Json, Operations, found, not_found
 from serve_app.http.lists import listed, number_after, page_of
 from serve_app.operations.views import shown
 from serve_app.operations.views_market import balance_record
@@ -24,22 +24,22 @@ OPERATIONS = Operations("ledger")
 
 
 @OPERATIONS.add("GET", "/v1/ledger/accounts/{did}", reply=Account)
-async def get_account(call: Call) -> Reply:
+async def get_account(call: Call) -> Json:
     """Read a wallet's account."""
     did = await money_did_in_path(call, "the account")
     row = found(await account_row(call.services.reader, did), f"the account of {did[:255]}")
-    return Reply(shown(Account, row, balance=credits_number(row["balance"])))
+    return shown(Account, row, balance=credits_number(row["balance"]))
 
 
 @OPERATIONS.add("GET", "/v1/balances/{did}", reply=Balance)
-async def get_balance(call: Call) -> Reply:
+async def get_balance(call: Call) -> Json:
     """Read a balance."""
     did = await money_did_in_path(call, "the balance")
-    return Reply(balance_record(did, await call.services.reader.balance(did)))
+    return balance_record(did, await call.services.reader.balance(did))
 
 
 @OPERATIONS.add("GET", "/v1/ledger/{did}/history", query=PageQuery, reply=HistoryPage)
-async def get_history(call: Call) -> Reply:
+async def get_history(call: Call) -> Json:
     """List the transfers of a wallet and its stake, newest first."""
     did = await money_did_in_path(call, "the history")
     page = page_of(call, call.given(PageQuery))
@@ -58,7 +58,7 @@ async def get_history(call: Call) -> Reply:
             change=credits_number(row["change"]),
         )
 
-    return Reply(listed("events", rows, page, lambda row: row["id"], form=form))
+    return listed("events", rows, page, lambda row: row["id"], form=form)
 
 
 @OPERATIONS.add(
@@ -68,7 +68,7 @@ async def get_history(call: Call) -> Reply:
     reply=Escrow,
     tag="workflows",
 )
-async def get_escrow(call: Call) -> Reply:
+async def get_escrow(call: Call) -> Json:
     """Read the escrow of a workflow."""
     stored = await paid_workflow(call, call.path_values["workflow_id"])
     row = await call.services.reader.escrow(stored.id)
@@ -76,7 +76,7 @@ async def get_escrow(call: Call) -> Reply:
         # Its estimate exceeded its budget: nothing was ever held.
         raise not_found(f"an escrow of the workflow {stored.id}")
     amount = credits_number(row["amount"])
-    return Reply(shown(Escrow, row, amount=amount, currency=CURRENCY))
+    return shown(Escrow, row, amount=amount, currency=CURRENCY)
 
 
 @OPERATIONS.add(
@@ -86,7 +86,7 @@ async def get_escrow(call: Call) -> Reply:
     reply=Budget,
     tag="workflows",
 )
-async def get_budget(call: Call) -> Reply:
+async def get_budget(call: Call) -> Json:
     """Read a workflow's budget.
 
     It is the payer's own, else what the estimate held.
@@ -99,14 +99,12 @@ async def get_budget(call: Call) -> Reply:
     most = stored.row["hold_micro"] if budget_micro is None else budget_micro
     spent = stored.row["spent_micro"]
     # What may be and what is left is rounded down, what is spent rounded up.
-    return Reply(
-        shown(
-            Budget,
-            stored.row,
-            workflow_id=stored.id,
-            max_cents=most // MICRO_PER_CENT,
-            spent_cents=cents_ceil(spent),
-            remaining_cents=max(0, most - spent) // MICRO_PER_CENT,
-            held_credits=credits_number(escrow["remaining_micro"] if escrow is not None else 0),
-        )
+    return shown(
+        Budget,
+        stored.row,
+        workflow_id=stored.id,
+        max_cents=most // MICRO_PER_CENT,
+        spent_cents=cents_ceil(spent),
+        remaining_cents=max(0, most - spent) // MICRO_PER_CENT,
+        held_credits=credits_number(escrow["remaining_micro"] if escrow is not None else 0),
     )

@@ -26,8 +26,8 @@ from ledger.disputes.dispute_reads import dispute_row, dispute_rows
 from ledger.reads.reader import RowDict, StoredWorkflow
 from serve_app.http.calls import (
     Call,
+    Json,
     Operations,
-    Reply,
     canonical_object,
     found,
     invalid,
@@ -54,7 +54,7 @@ class _Subject:
 @OPERATIONS.add(
     "POST", "/v1/disputes", body=DisputeRequest, reply=DisputeOpened, errors=(ErrorCode.NOT_FOUND,)
 )
-async def open_dispute(call: Call) -> Reply:
+async def open_dispute(call: Call) -> Json:
     """Open a dispute about a workflow."""
     body = call.given(DisputeRequest)
     evidence = canonical_object("evidence", body.evidence or {})
@@ -80,7 +80,7 @@ async def open_dispute(call: Call) -> Reply:
     body=Resolution,
     reply=DisputeResolved,
 )
-async def resolve(call: Call) -> Reply:
+async def resolve(call: Call) -> Json:
     """Resolve a dispute (operators).
 
     A refund comes from the agent and the fee, as far as they have it.
@@ -101,13 +101,13 @@ async def resolve(call: Call) -> Reply:
 
 
 @OPERATIONS.add("GET", "/v1/disputes/{dispute_id}", reply=Dispute)
-async def get(call: Call) -> Reply:
+async def get(call: Call) -> Json:
     """Read a dispute."""
-    return Reply(dispute_record(await _readable(call)))
+    return dispute_record(await _readable(call))
 
 
 @OPERATIONS.add("GET", "/v1/disputes", query=DisputesQuery, reply=DisputePage)
-async def list_disputes(call: Call) -> Reply:
+async def list_disputes(call: Call) -> Json:
     """List the caller's disputes, newest first."""
     query = call.given(DisputesQuery)
     page = page_of(call, query)
@@ -119,7 +119,7 @@ async def list_disputes(call: Call) -> Reply:
         before_id=id_after(page),
         **page.rows,
     )
-    return Reply(listed("disputes", rows, page, lambda row: row["id"], form=dispute_record))
+    return listed("disputes", rows, page, lambda row: row["id"], form=dispute_record)
 
 
 async def _subject(call: Call, body: DisputeRequest) -> _Subject:
@@ -180,10 +180,10 @@ def _what(call: Call) -> str:
     return f"the dispute {call.path_values['dispute_id']}"
 
 
-async def _shown(call: Call, dispute_id: str, **more: Any) -> Reply:
+async def _shown(call: Call, dispute_id: str, **more: Any) -> Json:
     row = await dispute_row(call.services.reader, dispute_id)
     assert row is not None, dispute_id
-    return Reply({"success": True, **dispute_record(row), **more})
+    return {"success": True, **dispute_record(row), **more}
 
 
 def dispute_record(row: RowDict) -> dict[str, Any]:

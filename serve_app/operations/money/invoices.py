@@ -35,7 +35,7 @@ from ledger.invoices.invoice_reads import (
     line_rows,
 )
 from ledger.reads.reader import RowDict
-from serve_app.http.calls import Call, Operations, Reply, invalid, not_found
+from serve_app.http.calls import Call, Json, Operations, invalid, not_found
 from serve_app.http.lists import id_after, listed, page_of
 from serve_app.operations.views import iso_time, shown
 from serve_app.operations.whose import paid_workflow
@@ -50,7 +50,7 @@ OPERATIONS = Operations("invoices", "ledger")
 @OPERATIONS.add(
     "POST", "/v1/invoices", body=InvoiceRequest, reply=InvoiceChanged, errors=(ErrorCode.NOT_FOUND,)
 )
-async def create(call: Call) -> Reply:
+async def create(call: Call) -> Json:
     """Issue an invoice over a period or a workflow.
 
     The same request again returns the same invoice.
@@ -71,7 +71,7 @@ async def create(call: Call) -> Reply:
     lock = call.services.invoicing.of(payer_did)
     await lock.acquire()  # a client that leaves before has begun nothing
     work = _standing_or_issued(call, lock, payer_did, (start_ms, end_ms), workflow_id)
-    return Reply({"success": True, **invoice_record(await call.services.to_the_end(work))})
+    return {"success": True, **invoice_record(await call.services.to_the_end(work))}
 
 
 async def _standing_or_issued(
@@ -126,21 +126,19 @@ async def _issue(
 
 
 @OPERATIONS.add("GET", "/v1/invoices/{invoice_id}", reply=InvoiceWithLines)
-async def get(call: Call) -> Reply:
+async def get(call: Call) -> Json:
     """Read an invoice with its lines."""
     row = await _readable(call)
     lines = await line_rows(call.services.reader, row["id"])
-    return Reply(
-        {
-            **invoice_record(row),
-            "lineCount": lines[0]["line_count"] if lines else 0,
-            "lines": [_line_record(line) for line in lines],
-        }
-    )
+    return {
+        **invoice_record(row),
+        "lineCount": lines[0]["line_count"] if lines else 0,
+        "lines": [_line_record(line) for line in lines],
+    }
 
 
 @OPERATIONS.add("GET", "/v1/invoices", query=InvoicesQuery, reply=InvoicePage)
-async def list_invoices(call: Call) -> Reply:
+async def list_invoices(call: Call) -> Json:
     """List invoices, newest first."""
     query = call.given(InvoicesQuery)
     page = page_of(call, query)
@@ -151,17 +149,17 @@ async def list_invoices(call: Call) -> Reply:
         before_id=id_after(page),
         **page.rows,
     )
-    return Reply(listed("invoices", rows, page, lambda row: row["id"], form=invoice_record))
+    return listed("invoices", rows, page, lambda row: row["id"], form=invoice_record)
 
 
 @OPERATIONS.add("POST", "/v1/invoices/{invoice_id}/pay", scope=ADMIN, reply=InvoiceChanged)
-async def pay(call: Call) -> Reply:
+async def pay(call: Call) -> Json:
     """Mark a pending invoice paid, for administrators."""
     return await _settle(call, "paid")
 
 
 @OPERATIONS.add("POST", "/v1/invoices/{invoice_id}/void", scope=ADMIN, reply=InvoiceChanged)
-async def void(call: Call) -> Reply:
+async def void(call: Call) -> Json:
     """Void a pending invoice, for administrators.
 
     Its payments can be invoiced again.
@@ -169,7 +167,7 @@ async def void(call: Call) -> Reply:
     return await _settle(call, "void")
 
 
-async def _settle(call: Call, status: Literal["paid", "void"]) -> Reply:
+async def _settle(call: Call, status: Literal["paid", "void"]) -> Json:
     row = await _readable(call)
     command = SettleInvoice(
         key=invoice_settled_key(row["id"]),
@@ -181,7 +179,7 @@ async def _settle(call: Call, status: Literal["paid", "void"]) -> Reply:
     await call.commit(command, done=done)
     settled = await invoice_row(call.services.reader, row["id"])
     assert settled is not None, row
-    return Reply({"success": True, **invoice_record(settled)})
+    return {"success": True, **invoice_record(settled)}
 
 
 async def _readable(call: Call) -> RowDict:

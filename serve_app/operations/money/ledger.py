@@ -21,7 +21,7 @@ from core.records.bounds import DID_CHARS_MAX
 from core.trust.access import DEPOSIT
 from ledger.accounts.account_commands import CollectCredits, Deposit
 from ledger.accounts.agent_money import money_owner
-from serve_app.http.calls import Call, Operations, Repeats, Reply, found, replayed
+from serve_app.http.calls import Call, Json, Operations, Repeats, Reply, found, replayed
 from serve_app.http.lists import listed, number_after, page_of
 from serve_app.operations.views import entry_record, shown_result
 from serve_app.operations.views_market import balance_record
@@ -33,10 +33,10 @@ OPERATIONS = Operations("ledger")
 @OPERATIONS.add(
     "GET", "/v1/ledger/balance", query=BalanceQuery, reply=Balance, errors=(ErrorCode.NOT_FOUND,)
 )
-async def balance(call: Call) -> Reply:
+async def balance(call: Call) -> Json:
     """Read the caller's balance."""
     did = await _whose(call, call.given(BalanceQuery).owner_did)
-    return Reply(balance_record(did, await call.services.reader.balance(did)))
+    return balance_record(did, await call.services.reader.balance(did))
 
 
 @OPERATIONS.add(
@@ -75,7 +75,7 @@ async def deposit(call: Call) -> Reply:
     is_body_optional=True,
     reply=Collected,
 )
-async def collect(call: Call) -> Reply:
+async def collect(call: Call) -> Json:
     """Move free credits from an agent's wallet to its owner's."""
     did = call.path_values["did"]
     owner = found(await money_owner(call.services.reader, did), f"the agent {did[:DID_CHARS_MAX]}")
@@ -84,7 +84,7 @@ async def collect(call: Call) -> Reply:
     outcome = await call.commit(CollectCredits(agent_did=did, amount_micro=amount_micro))
     entry = entry_record(outcome.result["entry"])
     others = {"id": entry["id"], "agent_did": did, "entry": entry, "currency": CURRENCY}
-    return Reply(shown_result(Collected, outcome, amount=entry["amount"], **others))
+    return shown_result(Collected, outcome, amount=entry["amount"], **others)
 
 
 @OPERATIONS.add(
@@ -94,7 +94,7 @@ async def collect(call: Call) -> Reply:
     reply=EntryPage,
     errors=(ErrorCode.NOT_FOUND,),
 )
-async def transactions(call: Call) -> Reply:
+async def transactions(call: Call) -> Json:
     """List the caller's ledger entries, newest first."""
     query = call.given(EntriesQuery)
     page = page_of(call, query)
@@ -104,7 +104,7 @@ async def transactions(call: Call) -> Reply:
         before_id=number_after(page),
         **page.rows,
     )
-    return Reply(listed("transactions", rows, page, lambda row: row["id"], form=entry_record))
+    return listed("transactions", rows, page, lambda row: row["id"], form=entry_record)
 
 
 async def _whose(call: Call, asked: str | None) -> str:

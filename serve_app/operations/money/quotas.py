@@ -18,7 +18,7 @@ from ledger.accounts.account_reads import quota_row, quota_usage
 from ledger.quotas.quota_commands import SetQuota
 from ledger.reads.reader import RowDict
 from serve_app.callers.limits import RateClass
-from serve_app.http.calls import Call, Operations, Reply
+from serve_app.http.calls import Call, Json, Operations
 from serve_app.operations.views import iso_time
 from serve_app.operations.views_market import limits_record, usage_record
 from serve_app.operations.whose import own_did_in_path
@@ -27,7 +27,7 @@ OPERATIONS = Operations("market", "ledger")
 
 
 @OPERATIONS.add("POST", "/v1/quotas/{did}", scope=SET_QUOTAS, body=QuotaChange, reply=QuotaSet)
-async def set_quota(call: Call) -> Reply:
+async def set_quota(call: Call) -> Json:
     """Set the quota of a payer (operators).
 
     Members that are left out keep their value; null lifts a limit.
@@ -45,32 +45,28 @@ async def set_quota(call: Call) -> Reply:
     )
     outcome = await call.commit(command)
     limits = QuotaLimits(**outcome.result["limits"])
-    return Reply(
-        {
-            "success": True,
-            **_quota(did, limits),
-            "setByDid": call.caller.did,
-            "updatedAt": iso_time(outcome.result["updatedMs"]),
-        }
-    )
+    return {
+        "success": True,
+        **_quota(did, limits),
+        "setByDid": call.caller.did,
+        "updatedAt": iso_time(outcome.result["updatedMs"]),
+    }
 
 
 @OPERATIONS.add("GET", "/v1/quotas/{did}", reply=Quota)
-async def get_quota(call: Call) -> Reply:
+async def get_quota(call: Call) -> Json:
     """Read a payer's limits and usage."""
     did = own_did_in_path(call, "the quota")
     reader, now_ms = call.services.reader, call.services.now_ms()
     row = await quota_row(reader, did)
     usage = await quota_usage(reader, did, day_start_ms(now_ms))
-    return Reply(
-        {
-            **_quota(did, _limits(row)),
-            "currentUsage": usage_record(usage),
-            "resetsAt": iso_time(resets_at_ms(now_ms)),
-            "setByDid": None if row is None else row["set_by_did"],
-            "updatedAt": None if row is None else iso_time(row["updated_ms"]),
-        }
-    )
+    return {
+        **_quota(did, _limits(row)),
+        "currentUsage": usage_record(usage),
+        "resetsAt": iso_time(resets_at_ms(now_ms)),
+        "setByDid": None if row is None else row["set_by_did"],
+        "updatedAt": None if row is None else iso_time(row["updated_ms"]),
+    }
 
 
 @OPERATIONS.add(
@@ -82,7 +78,7 @@ async def get_quota(call: Call) -> Reply:
     is_body_optional=True,
     reply=QuotaCheck,
 )
-async def check_quota(call: Call) -> Reply:
+async def check_quota(call: Call) -> Json:
     """Check the quota of a payer for one more workflow."""
     did = own_did_in_path(call, "the quota")
     cents = call.given(QuotaQuestion).estimated_spend_cents or 0
@@ -90,15 +86,13 @@ async def check_quota(call: Call) -> Reply:
     limits = _limits(await quota_row(reader, did))
     usage = await quota_usage(reader, did, day_start_ms(now_ms))
     verdict = judge_quota(limits, usage, cents * MICRO_PER_CENT)
-    return Reply(
-        {
-            "allowed": verdict.is_allowed,
-            "reason": verdict.reason,
-            "currentUsage": usage_record(usage),
-            "limits": limits_record(limits),
-            "resetsAt": iso_time(resets_at_ms(now_ms)),
-        }
-    )
+    return {
+        "allowed": verdict.is_allowed,
+        "reason": verdict.reason,
+        "currentUsage": usage_record(usage),
+        "limits": limits_record(limits),
+        "resetsAt": iso_time(resets_at_ms(now_ms)),
+    }
 
 
 def _quota(did: str, limits: QuotaLimits | None) -> dict[str, Any]:

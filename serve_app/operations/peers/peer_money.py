@@ -38,7 +38,7 @@ from ledger.peers.peer_money import (
 )
 from ledger.peers.peer_reads import peer_row
 from ledger.reads.reader import RowDict
-from serve_app.http.calls import Call, Operations, Reply, found, invalid
+from serve_app.http.calls import Call, Json, Operations, found, invalid
 from serve_app.http.lists import listed, number_after, page_of
 from serve_app.operations.views import shown, shown_result
 
@@ -59,7 +59,7 @@ OPERATIONS = Operations("federation")
     query=StatementQuery,
     reply=Statement,
 )
-async def statement(call: Call) -> Reply:
+async def statement(call: Call) -> Json:
     """List the orders at a peer that ended in a month, with what was paid for them."""
     query = call.given(StatementQuery)
     page, row = page_of(call, query), await _peer(call)
@@ -77,11 +77,11 @@ async def statement(call: Call) -> Reply:
         "paidCredits": credits_number(sums["paid_micro"]),
         "receivedCredits": credits_number(sums["received_micro"]),
     }
-    return Reply({**body, **others})
+    return {**body, **others}
 
 
 @OPERATIONS.add("GET", "/v1/federation/peers/{peer_id}/balance", scope=FEDERATE, reply=PeerBalance)
-async def balance(call: Call) -> Reply:
+async def balance(call: Call) -> Json:
     """Read what the clearing account holds, and what this deployment has at the peer."""
     row, reader = await _peer(call), call.services.reader
     held = await reader.balance(row["clearing_did"])
@@ -91,16 +91,14 @@ async def balance(call: Call) -> Reply:
         own = [credits_number(micro_from_credits(there[name])) for name in ("balance", "pending")]
     except (ServiceError, KeyError, ValueError) as error:
         log.info("no balance from the peer %s: %s", row["id"], error)
-    return Reply(
-        {
-            "peerId": row["id"],
-            "clearingDid": row["clearing_did"],
-            "clearingCredits": credits_number(held.balance_micro),
-            "ownDid": await read_own_did(reader),
-            "ownCredits": own[0],
-            "ownPending": own[1],
-        }
-    )
+    return {
+        "peerId": row["id"],
+        "clearingDid": row["clearing_did"],
+        "clearingCredits": credits_number(held.balance_micro),
+        "ownDid": await read_own_did(reader),
+        "ownCredits": own[0],
+        "ownPending": own[1],
+    }
 
 
 @OPERATIONS.add(
@@ -111,7 +109,7 @@ async def balance(call: Call) -> Reply:
     reply=PeerCheck,
     errors=(ErrorCode.CONFLICT, ErrorCode.AGENT_UNAVAILABLE),
 )
-async def check(call: Call) -> Reply:
+async def check(call: Call) -> Json:
     """Compare the orders of a period with the peer's books, order by order.
 
     Steps: (1) the attempts that ended here; (2) the orders there of this time, and by their keys
@@ -152,7 +150,7 @@ async def check(call: Call) -> Reply:
         "agrees": not compared.differences,
         "differences": [_difference(*one) for one in compared.differences[:DIFFERENCES_MAX]],
     }
-    return Reply(shown(PeerCheck, vars(compared), **others))
+    return shown(PeerCheck, vars(compared), **others)
 
 
 @OPERATIONS.add(
@@ -163,7 +161,7 @@ async def check(call: Call) -> Reply:
     is_body_optional=True,
     reply=Settled,
 )
-async def settle(call: Call) -> Reply:
+async def settle(call: Call) -> Json:
     """Move credits from a clearing account to the caller's wallet.
 
     The caller needs `ledger:deposit` too.
@@ -174,7 +172,7 @@ async def settle(call: Call) -> Reply:
     outcome = await call.commit(SettlePeer(clearing_did=did, amount_micro=amount_micro))
     amount = credits_number(outcome.result["amountMicro"])
     others = {"clearing_did": did, "owner_did": call.caller.did, "amount": amount}
-    return Reply(shown_result(Settled, outcome, **others))
+    return shown_result(Settled, outcome, **others)
 
 
 async def _peer(call: Call) -> RowDict:

@@ -40,7 +40,7 @@ from ledger.peers.peer_reads import known_peer, peer_page, peer_row
 from ledger.peers.peers import AddPeer, RemovePeer
 from ledger.reads.reader import RowDict
 from serve_app.callers.limits import RateClass
-from serve_app.http.calls import Call, Operations, Reply, found, invalid, not_found
+from serve_app.http.calls import Call, Json, Operations, found, invalid, not_found
 from serve_app.http.lists import listed, page_of
 from serve_app.operations.agents.endpoints import endpoint_refusals
 from serve_app.operations.views import iso_time, shown, shown_result
@@ -56,7 +56,7 @@ OPERATIONS = Operations("federation")
     reply=PeerAdded,
     errors=(ErrorCode.POLICY_DENIED, ErrorCode.QUOTA_EXCEEDED),
 )
-async def add(call: Call) -> Reply:
+async def add(call: Call) -> Json:
     """Add a peer.
 
     The peer gets work after it has signed a heartbeat with its key. Its operator must add this
@@ -83,34 +83,34 @@ async def add(call: Call) -> Reply:
         capabilities=None if allowed is None else tuple(allowed),
     )
     await call.commit(command, until_known=True)
-    return Reply(_record(PeerAdded, await _peer(call, peer_id), success=True))
+    return _record(PeerAdded, await _peer(call, peer_id), success=True)
 
 
 @OPERATIONS.add("GET", "/v1/federation/peers", query=PeersQuery, reply=PeerPage)
-async def list_peers(call: Call) -> Reply:
+async def list_peers(call: Call) -> Json:
     """List peers, ordered by id."""
     query = call.given(PeersQuery)
     page = page_of(call, query)
     rows = await peer_page(call.services.reader, query.region, after_id=page.after, **page.rows)
     form = partial(_record, Peer)
-    return Reply(listed("peers", rows, page, lambda row: row["id"], form=form))
+    return listed("peers", rows, page, lambda row: row["id"], form=form)
 
 
 @OPERATIONS.add("GET", "/v1/federation/peers/{peer_id}", reply=Peer)
-async def get(call: Call) -> Reply:
+async def get(call: Call) -> Json:
     """Read a peer."""
-    return Reply(_record(Peer, await _peer(call, call.path_values["peer_id"])))
+    return _record(Peer, await _peer(call, call.path_values["peer_id"]))
 
 
 @OPERATIONS.add("DELETE", "/v1/federation/peers/{peer_id}", scope=FEDERATE, reply=PeerRemoved)
-async def remove(call: Call) -> Reply:
+async def remove(call: Call) -> Json:
     """Remove a peer.
 
     It gets no more work and its requests are refused. Its clearing account and its statements stay.
     """
     peer_id = call.path_values["peer_id"]
     outcome = await call.commit(RemovePeer(peer_id=peer_id), until_known=True)
-    return Reply(shown_result(PeerRemoved, outcome))
+    return shown_result(PeerRemoved, outcome)
 
 
 @OPERATIONS.add(
@@ -127,7 +127,7 @@ async def remove(call: Call) -> Reply:
         ErrorCode.CONFLICT,
     ),
 )
-async def take_heartbeat(call: Call) -> Reply:
+async def take_heartbeat(call: Call) -> Json:
     """Store a heartbeat of a peer.
 
     A signed heartbeat needs no credential: the signature is checked, and the reply has the signed
@@ -145,7 +145,7 @@ async def take_heartbeat(call: Call) -> Reply:
             raise invalid("peerId", "nothing", "the id of the peer, because nothing is signed")
         row = await _peer(call, heartbeat.peer_id)
         await store.store_heartbeat(row["id"], heartbeat, key=None)
-        return Reply({"success": True, "id": row["id"]})
+        return {"success": True, "id": row["id"]}
     now_ms = services.now_ms()
     commit = services.gateway.commit
     document = call.object_body()
@@ -158,11 +158,11 @@ async def take_heartbeat(call: Call) -> Reply:
     finally:
         services.counters["callboard_peer_heartbeats", outcome] += 1
     own = await own_heartbeat(services.own_state, reader, services.settings, now_ms=now_ms)
-    return Reply({"success": True, "id": peer_id, "heartbeat": own})
+    return {"success": True, "id": peer_id, "heartbeat": own}
 
 
 @OPERATIONS.add("GET", "/v1/federation/route/{capability_id}", query=RouteQuery, reply=RouteResult)
-async def route(call: Call) -> Reply:
+async def route(call: Call) -> Json:
     """Read which peer gets work of a capability first."""
     capability_id = call.path_values["capability_id"]
     routes = peer_routes(
@@ -175,30 +175,28 @@ async def route(call: Call) -> Reply:
     if not routes:
         raise not_found(f"a peer that offers {capability_id}")
     best, offer, reason = routes[0]
-    return Reply(
-        {
-            "peer": {
-                "id": best.id,
-                "endpoint": best.endpoint,
-                "region": best.region,
-                "workflowCount": best.workflow_count,
-            },
-            "routingReason": reason.value,
-            "priceCredits": credits_number(offer.price_micro),
-            "latencyMs": offer.latency_ms,
-        }
-    )
+    return {
+        "peer": {
+            "id": best.id,
+            "endpoint": best.endpoint,
+            "region": best.region,
+            "workflowCount": best.workflow_count,
+        },
+        "routingReason": reason.value,
+        "priceCredits": credits_number(offer.price_micro),
+        "latencyMs": offer.latency_ms,
+    }
 
 
 @OPERATIONS.add(
     "GET", "/v1/federation/trust-events", scope=READ_TRUST, query=TrustEventsQuery, reply=TrustPage
 )
-async def trust_events(call: Call) -> Reply:
+async def trust_events(call: Call) -> Json:
     """Read revocations and new keys of agents: for peers, and for operators of peers."""
     after, services = call.given(TrustEventsQuery).after or 0, call.services
     own = await read_own_identity(services.reader, services.settings)
     events, to = await read_trust_events(services.reader, after)
-    return Reply(signed({"did": own.did, "after": after, "to": to, "events": events}, own.key))
+    return signed({"did": own.did, "after": after, "to": to, "events": events}, own.key)
 
 
 async def _peer(call: Call, peer_id: str) -> RowDict:

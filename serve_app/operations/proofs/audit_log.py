@@ -34,7 +34,7 @@ from ledger.proofs.audit_log import (
     read_roots,
     scan_entries,
 )
-from serve_app.http.calls import Call, Operations, Reply, found, invalid, not_found
+from serve_app.http.calls import Call, Json, Operations, Reply, found, invalid, not_found
 from serve_app.operations.service.audit import whole_ids
 from serve_app.operations.views import Row, audit_id, audit_link
 
@@ -66,7 +66,7 @@ async def get_checkpoint(call: Call) -> Reply:
 @OPERATIONS.add(
     "GET", "/v1/audit/proof", query=ProofQuery, reply=InclusionProof, errors=(ErrorCode.NOT_FOUND,)
 )
-async def prove_inclusion(call: Call) -> Reply:
+async def prove_inclusion(call: Call) -> Json:
     """Prove that the audit log holds an entry."""
     query = call.given(ProofQuery)
     size = await _tree_size(call, query.size)
@@ -77,7 +77,7 @@ async def prove_inclusion(call: Call) -> Reply:
     ranges = [(query.id - 1, query.id), (0, size), *inclusion_ranges(query.id - 1, size)]
     leaf, root, *hashes = await read_roots(call.services.reader, ranges)
     proof = {"leafHash": _shown(leaf), "hashes": [*map(_shown, hashes)], "root": _shown(root)}
-    return Reply({"id": query.id, "size": size, **proof})
+    return {"id": query.id, "size": size, **proof}
 
 
 @OPERATIONS.add(
@@ -87,7 +87,7 @@ async def prove_inclusion(call: Call) -> Reply:
     reply=ConsistencyProof,
     errors=(ErrorCode.NOT_FOUND,),
 )
-async def prove_consistency(call: Call) -> Reply:
+async def prove_consistency(call: Call) -> Json:
     """Prove that the audit log continues an older state of it."""
     query = call.given(ConsistencyQuery)
     size = await _tree_size(call, query.to_size)
@@ -96,11 +96,11 @@ async def prove_consistency(call: Call) -> Reply:
     ranges = [(0, query.from_size), (0, size), *consistency_ranges(query.from_size, size)]
     first, root, *hashes = await read_roots(call.services.reader, ranges)
     proof = {"hashes": [*map(_shown, hashes)], "fromRoot": _shown(first), "toRoot": _shown(root)}
-    return Reply({"from": query.from_size, "to": size, **proof})
+    return {"from": query.from_size, "to": size, **proof}
 
 
 @OPERATIONS.add("GET", "/v1/audit/verify", query=VerifyQuery, reply=AuditVerification)
-async def verify_stored(call: Call) -> Reply:
+async def verify_stored(call: Call) -> Json:
     """Check stored audit entries: hashes, links, and their leaves in the tree."""
     query = call.given(VerifyQuery)
     first, limit = query.from_id or 1, query.limit or VERIFIED_DEFAULT
@@ -121,17 +121,15 @@ async def verify_stored(call: Call) -> Reply:
     defects = (scan.bad_id, await differing_leaf(reader, scan, checkpoint.size))
     next_from = first + checked
     first_bad = min((bad for bad in defects if bad is not None), default=None)
-    return Reply(
-        {
-            "valid": first_bad is None,
-            "from": first,
-            "to": next_from - 1 if checked else None,
-            "entries": checked,
-            "nextFrom": next_from if next_from <= await newest_entry_id(reader) else None,
-            "firstBad": first_bad,
-            "checkpoint": checkpoint.note or None,
-        }
-    )
+    return {
+        "valid": first_bad is None,
+        "from": first,
+        "to": next_from - 1 if checked else None,
+        "entries": checked,
+        "nextFrom": next_from if next_from <= await newest_entry_id(reader) else None,
+        "firstBad": first_bad,
+        "checkpoint": checkpoint.note or None,
+    }
 
 
 @OPERATIONS.add(

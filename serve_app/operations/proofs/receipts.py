@@ -32,7 +32,7 @@ from ledger.proofs.signing_keys import signing_key_rows
 from ledger.proofs.submitted_receipts import SubmitReceipt, submit_receipt_key, submitted_rows
 from ledger.reads.reader import RowDict
 from serve_app.callers.limits import RateClass
-from serve_app.http.calls import Call, Operations, Reply, canonical_object, invalid, not_found
+from serve_app.http.calls import Call, Json, Operations, Reply, canonical_object, invalid, not_found
 from serve_app.http.lists import listed, number_after, page_of
 from serve_app.operations.views import shown
 from serve_app.operations.whose import owns_agent, work_viewer
@@ -84,7 +84,7 @@ async def of_workflow(call: Call) -> Reply:
     reply=ReceiptSubmitted,
     errors=(ErrorCode.NOT_FOUND,),
 )
-async def submit(call: Call) -> Reply:
+async def submit(call: Call) -> Json:
     """Submit a receipt of a node, as its agent, the agent's owner or the payer.
 
     Each may submit one receipt for a node. Submitting the same receipt again returns the first
@@ -114,7 +114,7 @@ async def submit(call: Call) -> Reply:
     place, receipt_id = (body.workflow_id, body.node_id), outcome.result["id"]
     rows = await submitted_rows(call.services.reader, [place])
     (row,) = (row for row in rows if str(row["id"]) == receipt_id)
-    return Reply({"success": True, **_submitted(row)})
+    return {"success": True, **_submitted(row)}
 
 
 @OPERATIONS.add(
@@ -125,7 +125,7 @@ async def submit(call: Call) -> Reply:
     body=ReceiptClaim,
     reply=ReceiptVerified,
 )
-async def verify(call: Call) -> Reply:
+async def verify(call: Call) -> Json:
     """Verify that a receipt was signed by this deployment."""
     receipt = canonical_object("receipt", call.given(ReceiptClaim).receipt)
     rows = await signing_key_rows(call.services.reader)
@@ -136,7 +136,7 @@ async def verify(call: Call) -> Reply:
     if key is None:
         reason = "keyId names no signing key of this deployment"
     known = {"keyKnown": key is not None, "signatureValid": is_signed, "reason": reason}
-    return Reply({"valid": is_signed, **known})
+    return {"valid": is_signed, **known}
 
 
 async def _page(call: Call, viewer: str | None, **of: Any) -> Reply:

@@ -22,7 +22,7 @@ from ledger.identity.identity_reads import KEYS_TRIED_MAX, newest_keys
 from ledger.proofs.signed_results import result_rows
 from ledger.reads.reader import RowDict
 from serve_app.callers.limits import RateClass
-from serve_app.http.calls import Call, Operations, Reply, invalid, not_found
+from serve_app.http.calls import Call, Json, Operations, invalid, not_found
 from serve_app.http.lists import listed, number_after, page_of
 from serve_app.operations.views import iso_time, shown
 from serve_app.operations.whose import work_viewer
@@ -36,7 +36,7 @@ OPERATIONS = Operations("signed-results", "trust")
     query=SignedResultsQuery,
     reply=SignedResultPage,
 )
-async def list_results(call: Call) -> Reply:
+async def list_results(call: Call) -> Json:
     """List the signed results of a workflow."""
     query, workflow_id = call.given(SignedResultsQuery), call.path_values["workflow_id"]
     viewer, page = await work_viewer(call, workflow_id), page_of(call, query)
@@ -52,7 +52,7 @@ async def list_results(call: Call) -> Reply:
     def form(row: RowDict) -> dict[str, Any]:
         return shown(SignedResult, row, timestamp=iso_time(row["completed_ms"]))
 
-    return Reply(listed("results", rows, page, lambda row: row["id"], form=form))
+    return listed("results", rows, page, lambda row: row["id"], form=form)
 
 
 @OPERATIONS.add(
@@ -63,7 +63,7 @@ async def list_results(call: Call) -> Reply:
     body=ResultClaim,
     reply=ResultVerified,
 )
-async def verify(call: Call) -> Reply:
+async def verify(call: Call) -> Json:
     """Verify a result of a node, and the signature over it.
 
     What the body does not name is taken from the stored result.
@@ -89,15 +89,13 @@ async def verify(call: Call) -> Reply:
         reason = "no key of the agent verifies the signature"
     if signature is None:
         reason = "the result is not signed"
-    return Reply(
-        {
-            "valid": reason is None,
-            "hashMatches": is_same,
-            "signatureValid": is_signed,
-            "signedBy": agent_did if is_signed else None,
-            "reason": reason,
-        }
-    )
+    return {
+        "valid": reason is None,
+        "hashMatches": is_same,
+        "signatureValid": is_signed,
+        "signedBy": agent_did if is_signed else None,
+        "reason": reason,
+    }
 
 
 def _hash_of(result: Any) -> str:

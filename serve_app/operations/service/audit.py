@@ -15,7 +15,7 @@ from core.records.api.kinds import ENTRY_ID_MAX
 from core.records.api.trust import AuditEntry, AuditPage, AuditQuery
 from core.records.audit import PUBLIC_EVENTS
 from core.trust.access import READ_ALL_AUDIT
-from serve_app.http.calls import Call, Operations, Reply, not_found
+from serve_app.http.calls import Call, Json, Operations, not_found
 from serve_app.http.lists import listed, number_after, page_of
 from serve_app.operations.views import Row, audit_id, audit_link, audit_record
 
@@ -25,7 +25,7 @@ OPERATIONS = Operations("audit")
 
 
 @OPERATIONS.add("GET", "/v1/audit", query=AuditQuery, reply=AuditPage)
-async def list_entries(call: Call) -> Reply:
+async def list_entries(call: Call) -> Json:
     """List audit entries, newest first.
 
     A page of a filter may be empty and have a `nextCursor`: so many entries were looked at.
@@ -50,7 +50,7 @@ async def list_entries(call: Call) -> Reply:
         **page.rows,
     )
     ids = await whole_ids(call, rows)
-    reply = listed(
+    return listed(
         "entries",
         rows,
         page,
@@ -59,18 +59,17 @@ async def list_entries(call: Call) -> Reply:
         is_cut=rows.is_cut,
         looked_to=rows.looked_to,
     )
-    return Reply(reply)
 
 
 @OPERATIONS.add("GET", "/v1/audit/{audit_id}", reply=AuditEntry)
-async def get_entry(call: Call) -> Reply:
+async def get_entry(call: Call) -> Json:
     """Read an audit entry."""
     number = call.path_values["audit_id"]
     rows = await call.services.reader.audit(limit=1, before_id=min(number + 1, ENTRY_ID_MAX))
     if not rows or audit_id(rows[0]) != number:
         raise not_found(f"the audit entry {number}")
     is_whole = number in await whole_ids(call, rows)
-    return Reply(audit_record(rows[0]) if is_whole else audit_link(rows[0]))
+    return audit_record(rows[0]) if is_whole else audit_link(rows[0])
 
 
 async def whole_ids(call: Call, rows: Sequence[Row]) -> set[int]:

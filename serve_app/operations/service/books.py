@@ -9,24 +9,24 @@ from actors.cluster.reporting.books_watch import BooksResult
 from core.records.api.operators.books import BooksChecked, BooksRequested, WrongRow
 from core.timestamps import iso_ms
 from core.trust.access import ADMIN
-from serve_app.http.calls import Call, Operations, Repeats, Reply
+from serve_app.http.calls import Call, Json, Operations, Repeats
 from serve_app.operations.views import shown
 
 OPERATIONS = Operations("ledger")
 
 
 @OPERATIONS.add("GET", "/v1/ledger/check", scope=ADMIN, reply=BooksChecked)
-async def read_check(call: Call) -> Reply:
+async def read_check(call: Call) -> Json:
     """Read the newest result of the check of the books."""
     found: BooksResult = await call.services.gateway.ask_timekeeper("books")
     wrong = None if found.problem is None else shown(WrongRow, found.problem._asdict())
-    return Reply(shown(BooksChecked, found._asdict(), problem=wrong))
+    return shown(BooksChecked, found._asdict(), problem=wrong)
 
 
 @OPERATIONS.add(
     "POST", "/v1/ledger/check", scope=ADMIN, reply=BooksRequested, repeats=Repeats.IGNORED
 )
-async def request_check(call: Call) -> Reply:
+async def request_check(call: Call) -> Json:
     """Request a check of the books; it starts when the running one has ended."""
     requested_ms = await call.services.gateway.ask_timekeeper("check_books")
-    return Reply({"success": True, "requestedAt": iso_ms(requested_ms)})
+    return {"success": True, "requestedAt": iso_ms(requested_ms)}

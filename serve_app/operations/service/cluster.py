@@ -19,7 +19,7 @@ from core.shards.lease_messages import Lease, MemberState, MemberView
 from core.shards.scaling import find_machines, has_other_holder
 from core.trust.access import ADMIN
 from ledger.shards.shard_commands import ChangeMember
-from serve_app.http.calls import Call, Operations, Reply, not_found
+from serve_app.http.calls import Call, Json, Operations, not_found
 from serve_app.operations.views import shown
 
 # Looks at a machine's members, after each but the last of which those that differ are changed.
@@ -29,28 +29,28 @@ OPERATIONS = Operations("cluster")
 
 
 @OPERATIONS.add("GET", "/v1/cluster", scope=ADMIN, reply=Cluster)
-async def get_cluster(call: Call) -> Reply:
+async def get_cluster(call: Call) -> Json:
     """Read the members of the cluster."""
     lease = await call.services.gateway.read_cluster()
     live = {one.member for one in lease.members if one.is_live}
     unheld = sum(held.member not in live for held in lease.shards)
     members = _members_record(lease, lease.members)
-    return Reply({"members": members, "unheldShards": unheld, "version": lease.cluster_version})
+    return {"members": members, "unheldShards": unheld, "version": lease.cluster_version}
 
 
 @OPERATIONS.add("POST", "/v1/cluster/machines/{machine}/drain", scope=ADMIN, reply=MachineChanged)
-async def drain(call: Call) -> Reply:
+async def drain(call: Call) -> Json:
     """Drain a machine: its work moves to other machines."""
     return await _change_machine(call, MemberState.DRAINING)
 
 
 @OPERATIONS.add("POST", "/v1/cluster/machines/{machine}/resume", scope=ADMIN, reply=MachineChanged)
-async def resume(call: Call) -> Reply:
+async def resume(call: Call) -> Json:
     """Resume a drained machine."""
     return await _change_machine(call, MemberState.READY)
 
 
-async def _change_machine(call: Call, state: MemberState) -> Reply:
+async def _change_machine(call: Call, state: MemberState) -> Json:
     prefix, refusal = call.path_values["machine"], ""
     for _ in range(LOOKS_MAX):
         lease = await call.services.gateway.read_cluster()
@@ -60,9 +60,7 @@ async def _change_machine(call: Call, state: MemberState) -> Reply:
         if not different:
             drain_ms = call.services.settings.drain_ms
             changed = _members_record(lease, members)
-            return Reply(
-                {"success": True, "machine": machine, "members": changed, "drainMs": drain_ms}
-            )
+            return {"success": True, "machine": machine, "members": changed, "drainMs": drain_ms}
         if state is MemberState.DRAINING and not has_other_holder(lease.members, machine):
             raise ServiceError(
                 ErrorCode.CONFLICT,

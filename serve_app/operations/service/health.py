@@ -12,7 +12,7 @@ from core.json_text import write_json
 from core.records.api.operators.keys import Health, Readiness, Start
 from core.records.api.shape import Kind
 from serve_app.callers.limits import RateClass
-from serve_app.http.calls import Call, Operation, Operations, Reply
+from serve_app.http.calls import Call, Json, Operation, Operations, Reply
 from serve_app.openapi.docs_page import DOCS_POLICY, docs_page
 from serve_app.openapi.document import openapi_document
 
@@ -34,11 +34,11 @@ def operations(version: str, described: Sequence[Operation]) -> Operations:
     get = partial(here.add, "GET", scope=None, rate=RateClass.EXEMPT)
 
     @get("/", reply=Start)
-    async def start(call: Call) -> Reply:
+    async def start(call: Call) -> Json:
         """List the entry points of the service."""
         links = {name: f"/{name}" for name in ("docs", "health", "ready")}
         service = call.services.settings.service
-        return Reply({"service": service, "version": version, "openapi": "/openapi.json", **links})
+        return {"service": service, "version": version, "openapi": "/openapi.json", **links}
 
     @get("/health", reply=Health, is_health=True)
     async def health(call: Call) -> Reply:

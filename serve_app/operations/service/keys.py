@@ -40,7 +40,7 @@ from ledger.commands import OutcomeStatus
 from ledger.keys.key_commands import CreateKey, RevokeKey, RotateKey
 from ledger.reads.reader import RowDict
 from serve_app.callers.auth import key_hash, new_api_key
-from serve_app.http.calls import Call, Operations, Reply, invalid, not_found
+from serve_app.http.calls import Call, Json, Operations, invalid, not_found
 from serve_app.http.lists import listed, page_of
 from serve_app.operations.views import iso_time, key_record, rotated_key_record, shown
 
@@ -56,7 +56,7 @@ OPERATIONS = Operations("keys")
 
 
 @OPERATIONS.add("POST", "/v1/keys", body=KeyRequest, reply=KeyCreated)
-async def create(call: Call) -> Reply:
+async def create(call: Call) -> Json:
     """Create an API key; its secret is shown once.
 
     An administrator can create one for another owner.
@@ -95,13 +95,13 @@ async def create(call: Call) -> Reply:
             " secret cannot be shown again: create another key with another Idempotency-Key",
         )
     others = {"id": key_id, "key": api_key, "scopes": list(scopes), "rate_limits": rate_limits}
-    return Reply(shown(KeyCreated, structs.asdict(command), success=True, **others))
+    return shown(KeyCreated, structs.asdict(command), success=True, **others)
 
 
 @OPERATIONS.add(
     "POST", "/v1/keys/{key_id}/rotate", body=KeyRotation, is_body_optional=True, reply=KeyRotated
 )
-async def rotate(call: Call) -> Reply:
+async def rotate(call: Call) -> Json:
     """Rotate the secret of an API key; the new one is shown once."""
     key_id = call.path_values["key_id"]
     row = await call.services.reader.api_key(key_id)
@@ -123,7 +123,7 @@ async def rotate(call: Call) -> Reply:
             " shown again: rotate it with another Idempotency-Key",
         )
     rotated = {**row, "previous_ends_ms": outcome.result["previous_ends_ms"]}
-    return Reply(rotated_key_record(rotated, api_key))
+    return rotated_key_record(rotated, api_key)
 
 
 def _check_rotates(call: Call, row: RowDict) -> None:
@@ -147,7 +147,7 @@ def _check_rotates(call: Call, row: RowDict) -> None:
 
 
 @OPERATIONS.add("GET", "/v1/keys", query=KeysQuery, reply=KeyPage)
-async def list_keys(call: Call) -> Reply:
+async def list_keys(call: Call) -> Json:
     """List API keys."""
     query = call.given(KeysQuery)
     page = page_of(call, query)
@@ -155,11 +155,11 @@ async def list_keys(call: Call) -> Reply:
     rows = await call.services.reader.api_keys(
         owner_did=owner_did, after_id=page.after, **page.rows
     )
-    return Reply(listed("keys", rows, page, lambda row: row["id"], form=key_record))
+    return listed("keys", rows, page, lambda row: row["id"], form=key_record)
 
 
 @OPERATIONS.add("DELETE", "/v1/keys/{key_id}", reply=KeyRevoked)
-async def revoke(call: Call) -> Reply:
+async def revoke(call: Call) -> Json:
     """Revoke an API key.
 
     The keys that were made with it end, too; within a second they open nothing.
@@ -167,7 +167,7 @@ async def revoke(call: Call) -> Reply:
     key_id = call.path_values["key_id"]
     outcome = await call.commit(RevokeKey(key_id=key_id, owner_did=call.party_did))
     ended = outcome.result["ended"]
-    return Reply({"success": True, "id": key_id, "keyId": key_id, "endedKeys": ended})
+    return {"success": True, "id": key_id, "keyId": key_id, "endedKeys": ended}
 
 
 def _scopes(call: Call, body: KeyRequest) -> tuple[str, ...]:

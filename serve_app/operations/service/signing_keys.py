@@ -22,14 +22,14 @@ from ledger.proofs.signing_keys import (
     read_signing_key,
     signing_key_rows,
 )
-from serve_app.http.calls import Call, Operations, Reply
+from serve_app.http.calls import Call, Json, Operations
 from serve_app.operations.views import iso_time, shown, shown_result
 
 OPERATIONS = Operations("trust")
 
 
 @OPERATIONS.add("GET", "/.well-known/callboard.json", scope=None, reply=ServiceDescription)
-async def describe(call: Call) -> Reply:
+async def describe(call: Call) -> Json:
     """Read the DID, the region and the signing keys of the deployment."""
     settings = call.services.settings
     keys = await signing_key_rows(call.services.reader)
@@ -45,11 +45,11 @@ async def describe(call: Call) -> Reply:
     origin = await read_origin(call.services.reader)
     did = await read_own_did(call.services.reader)
     named = {"service": settings.service, "did": did, "region": settings.region}
-    return Reply({**named, "origin": origin, "signingKeys": shown_keys})
+    return {**named, "origin": origin, "signingKeys": shown_keys}
 
 
 @OPERATIONS.add("POST", "/v1/trust/signing-key/rotate", scope=ADMIN, reply=SigningKeyRotated)
-async def rotate(call: Call) -> Reply:
+async def rotate(call: Call) -> Json:
     """Rotate the signing key of the deployment.
 
     The key of the setting `signing_key` takes its place if it was never in use; otherwise a new key
@@ -66,4 +66,4 @@ async def rotate(call: Call) -> Reply:
         proof=former.sign(signing_key_rotation_message(key.public_key)),
     )
     outcome = await call.commit(command)
-    return Reply(shown_result(SigningKeyRotated, outcome, id=outcome.result["keyId"]))
+    return shown_result(SigningKeyRotated, outcome, id=outcome.result["keyId"])

@@ -38,7 +38,7 @@ from ledger.subnets.subnet_commands import (
     RemoveSubnetMember,
 )
 from ledger.subnets.subnet_reads import policy_rows, subnet_rows
-from serve_app.http.calls import Call, Operations, Reply, found, invalid
+from serve_app.http.calls import Call, Json, Operations, found, invalid
 from serve_app.http.lists import id_after, listed, page_of
 from serve_app.operations.views import shown
 
@@ -58,7 +58,7 @@ OPERATIONS = Operations("federation")
 
 
 @OPERATIONS.add("POST", "/v1/federation/subnets", body=SubnetRequest, reply=Subnet)
-async def create_subnet(call: Call) -> Reply:
+async def create_subnet(call: Call) -> Json:
     """Create a subnet, which the caller joins.
 
     Listed DIDs are members once they have joined; the caller's own agents join at once.
@@ -84,7 +84,7 @@ async def create_subnet(call: Call) -> Reply:
 
 
 @OPERATIONS.add("GET", "/v1/federation/subnets", query=SubnetsQuery, reply=SubnetPage)
-async def list_subnets(call: Call) -> Reply:
+async def list_subnets(call: Call) -> Json:
     """List the subnets that the caller may see, oldest first.
 
     These are all but private ones, and the private ones that the caller owns or is listed in.
@@ -98,30 +98,30 @@ async def list_subnets(call: Call) -> Reply:
         after=id_after(page),
         **page.rows,
     )
-    return Reply(listed("subnets", rows, page, lambda row: row["id"], form=_subnet))
+    return listed("subnets", rows, page, lambda row: row["id"], form=_subnet)
 
 
 @OPERATIONS.add("GET", "/v1/federation/subnets/{subnet_id}", reply=Subnet)
-async def get_subnet(call: Call) -> Reply:
+async def get_subnet(call: Call) -> Json:
     """Read a subnet that the caller may see."""
     return await _shown_subnet(call, call.path_values["subnet_id"])
 
 
 @OPERATIONS.add("DELETE", "/v1/federation/subnets/{subnet_id}", reply=SubnetRemoved)
-async def remove_subnet(call: Call) -> Reply:
+async def remove_subnet(call: Call) -> Json:
     """Remove a subnet of the caller with its members and policies.
 
     Agents whose cards name it stay hidden from others if it was private.
     """
     subnet_id = call.path_values["subnet_id"]
     await call.commit(RemoveSubnet(subnet_id=subnet_id), until_known=True)
-    return Reply({"success": True, "id": subnet_id})
+    return {"success": True, "id": subnet_id}
 
 
 @OPERATIONS.add(
     "POST", "/v1/federation/subnets/{subnet_id}/members", body=MemberRequest, reply=MemberChanged
 )
-async def add_member(call: Call) -> Reply:
+async def add_member(call: Call) -> Json:
     """List a DID in a subnet, or join it.
 
     The owner of the subnet lists others. The caller and its agents join.
@@ -135,7 +135,7 @@ async def add_member(call: Call) -> Reply:
 @OPERATIONS.add(
     "DELETE", "/v1/federation/subnets/{subnet_id}/members", query=MemberQuery, reply=MemberChanged
 )
-async def remove_member(call: Call) -> Reply:
+async def remove_member(call: Call) -> Json:
     """Remove a DID from a subnet, or leave it."""
     subnet_id, did = call.path_values["subnet_id"], call.given(MemberQuery).member_did
     command = RemoveSubnetMember(subnet_id=subnet_id, member_did=did)
@@ -150,7 +150,7 @@ async def remove_member(call: Call) -> Reply:
     reply=SubnetPolicy,
     errors=(ErrorCode.NOT_FOUND,),
 )
-async def create_policy(call: Call) -> Reply:
+async def create_policy(call: Call) -> Json:
     """Add a policy to a subnet of the caller."""
     body = call.given(PolicyRequest)
     _check_members(body)
@@ -165,11 +165,11 @@ async def create_policy(call: Call) -> Reply:
     outcome = await call.commit(CreatePolicy(policy=policy), until_known=True)
     row = {name: getattr(policy, name) for name in policy.__struct_fields__}
     created_ms = outcome.result["createdMs"]
-    return Reply(_policy({**row, "type": policy.kind.value, "created_ms": created_ms}))
+    return _policy({**row, "type": policy.kind.value, "created_ms": created_ms})
 
 
 @OPERATIONS.add("GET", "/v1/federation/policies", query=PoliciesQuery, reply=PolicyPage)
-async def list_policies(call: Call) -> Reply:
+async def list_policies(call: Call) -> Json:
     """List the policies of the subnets that the caller may see, oldest first."""
     query = call.given(PoliciesQuery)
     page = page_of(call, query)
@@ -180,15 +180,15 @@ async def list_policies(call: Call) -> Reply:
         after=id_after(page),
         **page.rows,
     )
-    return Reply(listed("policies", rows, page, lambda row: row["id"], form=_policy))
+    return listed("policies", rows, page, lambda row: row["id"], form=_policy)
 
 
 @OPERATIONS.add("DELETE", "/v1/federation/policies/{policy_id}", reply=PolicyRemoved)
-async def remove_policy(call: Call) -> Reply:
+async def remove_policy(call: Call) -> Json:
     """Remove a policy of a subnet of the caller."""
     policy_id = call.path_values["policy_id"]
     await call.commit(RemovePolicy(policy_id=policy_id), until_known=True)
-    return Reply({"success": True, "id": policy_id})
+    return {"success": True, "id": policy_id}
 
 
 def _check_members(body: PolicyRequest) -> None:
@@ -211,13 +211,13 @@ def _check_members(body: PolicyRequest) -> None:
         raise ServiceError(ErrorCode.INVALID_REQUEST, detail, tuple(problems))
 
 
-def _changed(subnet_id: str, did: str, *, is_joined: bool) -> Reply:
-    return Reply({"success": True, "subnetId": subnet_id, "memberDid": did, "isJoined": is_joined})
+def _changed(subnet_id: str, did: str, *, is_joined: bool) -> Json:
+    return {"success": True, "subnetId": subnet_id, "memberDid": did, "isJoined": is_joined}
 
 
-async def _shown_subnet(call: Call, subnet_id: str) -> Reply:
+async def _shown_subnet(call: Call, subnet_id: str) -> Json:
     rows = await subnet_rows(call.services.reader, call.party_did, subnet_id=subnet_id)
-    return Reply(_subnet(found(rows[0] if rows else None, "the subnet")))
+    return _subnet(found(rows[0] if rows else None, "the subnet"))
 
 
 def _subnet(row: RowDict) -> dict[str, Any]:

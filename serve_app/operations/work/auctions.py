@@ -17,7 +17,7 @@ from core.records.stored_manifest import StoredNode
 from ledger.auctions.auction_commands import NO_ROUND, KeepBid, PlaceBid, bid_key
 from ledger.auctions.auction_reads import auction_rows, bid_rows, can_bid
 from ledger.reads.reader import RowDict
-from serve_app.http.calls import Call, Operations, Reply, invalid, not_found
+from serve_app.http.calls import Call, Json, Operations, invalid, not_found
 from serve_app.operations.views import iso_time
 from serve_app.operations.views_market import auction_record
 
@@ -25,7 +25,7 @@ OPERATIONS = Operations("auctions", "workflows")
 
 
 @OPERATIONS.add("GET", "/v1/auctions/{workflow_id}/{node}", reply=Auction)
-async def show(call: Call) -> Reply:
+async def show(call: Call) -> Json:
     """Read the auction of a node."""
     workflow_id, node, rounds = await _in_path(call)
     bids = await bid_rows(call.services.reader, workflow_id, node, call.viewer_did)
@@ -37,16 +37,16 @@ async def show(call: Call) -> Reply:
     def may_read(bid: RowDict) -> bool:
         return not bid["is_standing"] or call.may((bid["agent_did"], bid["owner_did"]))
 
-    return Reply(auction_record(rounds, bids, may_read))
+    return auction_record(rounds, bids, may_read)
 
 
 @OPERATIONS.add("POST", "/v1/auctions/{workflow_id}/{node}/bids", body=BidRequest, reply=Bid)
-async def place_bid(call: Call) -> Reply:
+async def place_bid(call: Call) -> Json:
     """Bid for a node."""
     body = call.given(BidRequest)
     offer = Offer(body.bid_amount, body.eta_ms, body.stake_offered)
     offered = (body.agent_did or call.caller.did, offer)
-    return Reply(await bid_in(call, offered, *await _in_path(call)))
+    return await bid_in(call, offered, *await _in_path(call))
 
 
 async def bid_in(

@@ -17,8 +17,8 @@ from ledger.disputes.dispute_reads import feedback_rows
 from ledger.reads.reader import StoredWorkflow
 from serve_app.http.calls import (
     Call,
+    Json,
     Operations,
-    Reply,
     invalid,
     not_found,
 )
@@ -38,7 +38,7 @@ OPERATIONS = Operations("workflows")
 @OPERATIONS.add(
     "POST", "/v1/workflows/{workflow_id}/feedback", body=FeedbackRequest, reply=Feedback
 )
-async def give(call: Call) -> Reply:
+async def give(call: Call) -> Json:
     """Rate an agent's work in a workflow."""
     workflow_id = call.path_values["workflow_id"]
     stored = await visible_record(call, workflow_id)
@@ -47,7 +47,7 @@ async def give(call: Call) -> Reply:
     return await give_for(call, stored)
 
 
-async def give_for(call: Call, stored: StoredWorkflow, default_agent: str | None = None) -> Reply:
+async def give_for(call: Call, stored: StoredWorkflow, default_agent: str | None = None) -> Json:
     """Store the feedback of a call about one of its payer's workflows.
 
     Args:
@@ -73,7 +73,7 @@ async def give_for(call: Call, stored: StoredWorkflow, default_agent: str | None
     await call.commit(command, done=ServiceError(ErrorCode.CONFLICT, detail))
     rows = await feedback_rows(call.services.reader, stored.id)
     (row,) = (row for row in rows if row["agent_did"] == agent_did)
-    return Reply(shown(Feedback, row, success=True, rating=float(row["rating"])))
+    return shown(Feedback, row, success=True, rating=float(row["rating"]))
 
 
 def rating_of(rating: float, scale: int | None) -> int:

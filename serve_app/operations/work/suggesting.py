@@ -25,7 +25,7 @@ from core.records.manifest import parse_manifest
 from core.trust.access import SUGGEST
 from ledger.agents.offer_reads import WORDS_MAX, offers_for_draft
 from serve_app.callers.limits import RateClass
-from serve_app.http.calls import Call, Operations, Reply
+from serve_app.http.calls import Call, Json, Operations
 from serve_app.http.compiling import IN_LOOP_BYTES_MAX, in_thread
 from serve_app.operations.work.model_drafts import ModelDrafts, NoModelDraft
 from serve_app.operations.work.publishing import publish_request
@@ -53,7 +53,7 @@ OPERATIONS = Operations("workflows")
     reply=Suggestion,
     errors=(ErrorCode.NO_CAPABILITY_MATCH,),
 )
-async def suggest(call: Call) -> Reply:
+async def suggest(call: Call) -> Json:
     """Draft a workflow from a description in words; nothing is stored."""
     description = call.given(SuggestRequest).description.strip()
     draft, offers = await _draft_by_words(call, description)
@@ -69,7 +69,7 @@ async def suggest(call: Call) -> Reply:
             ErrorCode.NO_CAPABILITY_MATCH,
             "no registered capability fits any part of the description",
         )
-    return Reply(_suggestion(draft, await _try_out(call, draft)))
+    return _suggestion(draft, await _try_out(call, draft))
 
 
 async def _draft_by_words(call: Call, description: str) -> tuple[Plan, list[Offer]]:
@@ -91,10 +91,10 @@ async def _draft_by_words(call: Call, description: str) -> tuple[Plan, list[Offe
 
 async def _suggestion_by_model(
     call: Call, models: ModelDrafts, description: str, offers: Sequence[Offer]
-) -> Reply:
+) -> Json:
     clock_ms = call.services.clock_ms()
     draft = await models.propose(description, offers, call.caller, clock_ms)
-    return Reply(_suggestion(draft, await _try_out(call, draft)))
+    return _suggestion(draft, await _try_out(call, draft))
 
 
 async def _try_out(call: Call, draft: Plan) -> PublishReply:

@@ -41,6 +41,7 @@ from ledger.workflows.workflow_records import task_workflow_id
 from serve_app.http.calls import (
     REPLAYED,
     Call,
+    Json,
     Operations,
     Repeats,
     Reply,
@@ -115,17 +116,17 @@ async def publish(call: Call) -> Reply:
 
 
 @OPERATIONS.add("GET", "/v1/tasks/{task_id}", reply=Task)
-async def get(call: Call) -> Reply:
+async def get(call: Call) -> Json:
     """Read a task."""
     stored = await _readable(call)
     await call.services.reads.load_results(stored)
-    return Reply(_task_record(call, stored))
+    return _task_record(call, stored)
 
 
 @OPERATIONS.add(
     "POST", "/v1/tasks/{task_id}/bid", body=TaskBidRequest, reply=Bid, errors=(ErrorCode.NOT_FOUND,)
 )
-async def bid(call: Call) -> Reply:
+async def bid(call: Call) -> Json:
     """Bid for a task.
 
     An auction that is open counts it. A task that has its agent, or a fixed price, keeps it.
@@ -153,7 +154,7 @@ async def bid(call: Call) -> Reply:
         placed = await bid_in(call, offered, workflow_id, node, rounds)
     else:
         placed = await keep_bid(call, offered, workflow_id, node, nodes[node])
-    return Reply({**placed, "taskId": task_id})
+    return {**placed, "taskId": task_id}
 
 
 @OPERATIONS.add(
@@ -164,7 +165,7 @@ async def bid(call: Call) -> Reply:
     reply=TaskSettled,
     errors=(ErrorCode.ALREADY_SETTLED,),
 )
-async def settle(call: Call) -> Reply:
+async def settle(call: Call) -> Json:
     """Settle a task, once.
 
     1. What the body asks for is within what is held, and for the task's agent, which is waited for
@@ -198,22 +199,20 @@ async def settle(call: Call) -> Reply:
     detail = f"the task {stored.task_id} is already settled"
     await call.commit(command, done=ServiceError(ErrorCode.ALREADY_SETTLED, detail))  # 3
     spent_micro, held_micro = int(stored.row["spent_micro"]), int(stored.row["hold_micro"])
-    return Reply(
-        {
-            "ok": True,
-            "success": True,
-            "taskId": stored.task_id,
-            "workflowId": stored.id,
-            "status": "settled",
-            "paid": [
-                {"agentDid": node["agent_did"], "amount": credits_number(node["price_micro"])}
-                for node in stored.nodes
-                if node["price_micro"] or (payouts and node["agent_did"])
-            ],
-            "settledCredits": credits_number(spent_micro),
-            "returnedCredits": credits_number(held_micro - spent_micro),
-        }
-    )
+    return {
+        "ok": True,
+        "success": True,
+        "taskId": stored.task_id,
+        "workflowId": stored.id,
+        "status": "settled",
+        "paid": [
+            {"agentDid": node["agent_did"], "amount": credits_number(node["price_micro"])}
+            for node in stored.nodes
+            if node["price_micro"] or (payouts and node["agent_did"])
+        ],
+        "settledCredits": credits_number(spent_micro),
+        "returnedCredits": credits_number(held_micro - spent_micro),
+    }
 
 
 @OPERATIONS.add(
@@ -223,7 +222,7 @@ async def settle(call: Call) -> Reply:
     reply=Feedback,
     errors=(ErrorCode.NOT_FOUND,),
 )
-async def feedback(call: Call) -> Reply:
+async def feedback(call: Call) -> Json:
     """Rate the agent of a task."""
     stored = await _readable(call)
     if not call.is_party((stored.payer_did,)):

@@ -13,7 +13,7 @@ from msgspec.structs import asdict
 from core.records.api.traces import Span, TracePage, TraceQuery
 from core.workflow import traces
 from ledger.proofs.traces import FIRST_PLACE, place_of, trace_workflows, traced_nodes
-from serve_app.http.calls import Call, Operations, Reply, not_found
+from serve_app.http.calls import Call, Json, Operations, not_found
 from serve_app.http.lists import PAGE_MAX, listed, page_of
 from serve_app.operations.views import iso_time, shown
 
@@ -21,7 +21,7 @@ OPERATIONS = Operations("workflows")
 
 
 @OPERATIONS.add("GET", "/v1/traces/{trace_id}", query=TraceQuery, reply=TracePage)
-async def get_trace(call: Call) -> Reply:
+async def get_trace(call: Call) -> Json:
     """Read the trace of one of the caller's workflows.
 
     1. Callers choose trace ids, so only the caller's own workflows are looked up. 2. A page is a
@@ -55,7 +55,7 @@ async def get_trace(call: Call) -> Reply:
         "endedAt": iso_time(workflow["completed_ms"]),
         "status": traces.trace_status(workflow),
     }
-    return Reply(reply)
+    return reply
 
 
 def _span_record(span: traces.Span) -> dict[str, Any]:

@@ -33,7 +33,7 @@ from core.trust.webhook_messages import publish_secrets
 from ledger.reads.stored import RowDict
 from ledger.triggers.trigger_commands import EndTrigger
 from ledger.triggers.trigger_reads import run_rows, trigger_row, trigger_rows
-from serve_app.http.calls import Call, Operations, Repeats, Reply, not_found
+from serve_app.http.calls import Call, Json, Operations, Repeats, Reply, not_found
 from serve_app.http.compiling import IN_LOOP_BYTES_MAX, in_thread
 from serve_app.http.lists import id_after, listed, number_after, page_of
 from serve_app.operations.views import Row, iso_time, shown
@@ -60,33 +60,33 @@ OPERATIONS = Operations("schedules")
     reply=TriggerChanged,
     errors=(ErrorCode.INVALID_MANIFEST,),
 )
-async def create(call: Call) -> Reply:
+async def create(call: Call) -> Json:
     """Create a schedule."""
     call.require(WORKFLOWS_WRITE)
     make = partial(new_schedule, call, call.object_body())
     command = await in_thread(call.account, len(call.body), make)
     outcome = await create_trigger(call, command)
-    return Reply(await shown_trigger(call, outcome.result["id"], TriggerChanged, success=True))
+    return await shown_trigger(call, outcome.result["id"], TriggerChanged, success=True)
 
 
 @OPERATIONS.add("GET", "/v1/schedules", query=TriggersQuery, reply=SchedulePage)
-async def list_schedules(call: Call) -> Reply:
+async def list_schedules(call: Call) -> Json:
     """List schedules, newest first."""
     return await _list(call, "schedules", TriggerKind.SCHEDULED)
 
 
 @OPERATIONS.add("GET", "/v1/triggers", query=TriggersQuery, reply=TriggerPage)
-async def list_triggers(call: Call) -> Reply:
+async def list_triggers(call: Call) -> Json:
     """List triggers, newest first."""
     return await _list(call, "triggers", None)
 
 
 @OPERATIONS.add("GET", _TRIGGER, reply=Trigger)
 @OPERATIONS.add("GET", _SCHEDULE, reply=Trigger)
-async def get(call: Call) -> Reply:
+async def get(call: Call) -> Json:
     """Read a trigger."""
     row = await _own(call)
-    return Reply(trigger_record(row, **_hook_of(call, row)))
+    return trigger_record(row, **_hook_of(call, row))
 
 
 @OPERATIONS.add(
@@ -103,22 +103,22 @@ async def get(call: Call) -> Reply:
     reply=TriggerChanged,
     errors=(ErrorCode.INVALID_MANIFEST,),
 )
-async def change(call: Call) -> Reply:
+async def change(call: Call) -> Json:
     """Change, pause or resume a trigger."""
     row = await _own(call)
     make = partial(changed_trigger, call, row, call.object_body())
     command = await in_thread(call.account, len(call.body), make)
     await call.commit(command)
-    return Reply(await shown_trigger(call, str(row["id"]), TriggerChanged, success=True))
+    return await shown_trigger(call, str(row["id"]), TriggerChanged, success=True)
 
 
 @OPERATIONS.add("DELETE", _TRIGGER, reply=TriggerChanged)
 @OPERATIONS.add("DELETE", _SCHEDULE, reply=TriggerChanged)
-async def delete(call: Call) -> Reply:
+async def delete(call: Call) -> Json:
     """End a trigger; its runs go on."""
     trigger_id = str((await _own(call))["id"])
     await call.commit(EndTrigger(trigger_id=trigger_id))
-    return Reply(await shown_trigger(call, trigger_id, TriggerChanged, success=True))
+    return await shown_trigger(call, trigger_id, TriggerChanged, success=True)
 
 
 @OPERATIONS.add(
@@ -158,7 +158,7 @@ async def start_run(call: Call) -> Reply:
 
 
 @OPERATIONS.add("GET", f"{_SCHEDULE}/next", query=DueQuery, reply=DueTimes)
-async def next_due(call: Call) -> Reply:
+async def next_due(call: Call) -> Json:
     """List the next due times of a schedule."""
     row, count = await _own(call), call.given(DueQuery).n or DUE_DEFAULT
     now_ms = call.services.now_ms()
@@ -171,19 +171,19 @@ async def next_due(call: Call) -> Reply:
         return [iso_ms(one) for one in times]
 
     times = await in_thread(call.account, IN_LOOP_BYTES_MAX + 1, found)
-    return Reply({"scheduleId": str(row["id"]), "next": times})
+    return {"scheduleId": str(row["id"]), "next": times}
 
 
 @OPERATIONS.add("GET", f"{_TRIGGER}/runs", query=PageQuery, reply=RunPage)
 @OPERATIONS.add("GET", f"{_SCHEDULE}/runs", query=PageQuery, reply=RunPage)
-async def list_runs(call: Call) -> Reply:
+async def list_runs(call: Call) -> Json:
     """List runs of a trigger, newest first."""
     row, page = await _own(call), page_of(call, call.given(PageQuery))
     rows = await run_rows(
         call.services.reader, str(row["id"]), before_audit_id=number_after(page), **page.rows
     )
     form = partial(shown, TriggeredRun)
-    return Reply(listed("runs", rows, page, lambda one: one["audit_id"], form=form))
+    return listed("runs", rows, page, lambda one: one["audit_id"], form=form)
 
 
 def trigger_record(row: Row, declared: type[Trigger] = Trigger, **others: Any) -> dict[str, Any]:
@@ -229,7 +229,7 @@ def _secret_of(call: Call, row: RowDict) -> dict[str, Any]:
     return {"webhook_secret": secret}
 
 
-async def _list(call: Call, plural: str, kind: TriggerKind | None) -> Reply:
+async def _list(call: Call, plural: str, kind: TriggerKind | None) -> Json:
     query = call.given(TriggersQuery)
     page = page_of(call, query)
     rows = await trigger_rows(
@@ -241,10 +241,9 @@ async def _list(call: Call, plural: str, kind: TriggerKind | None) -> Reply:
         bytes_max=page.bytes_max,
         **page.rows,
     )
-    made = listed(
+    return listed(
         plural, rows, page, lambda row: row["id"], form=trigger_record, is_cut=rows.is_cut
     )
-    return Reply(made)
 
 
 async def _own(call: Call) -> RowDict:

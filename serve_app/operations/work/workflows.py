@@ -45,6 +45,7 @@ from serve_app.http.bulk import judged, refusal
 from serve_app.http.calls import (
     REPLAYED,
     Call,
+    Json,
     Operations,
     Repeats,
     Reply,
@@ -267,7 +268,7 @@ async def get_workflow(call: Call) -> Reply:
 
 
 @OPERATIONS.add("GET", "/v1/workflows", query=WorkflowsQuery, reply=WorkflowPage)
-async def list_workflows(call: Call) -> Reply:
+async def list_workflows(call: Call) -> Json:
     """List workflows, newest first."""
     query = call.given(WorkflowsQuery)
     page = page_of(call, query)
@@ -281,7 +282,7 @@ async def list_workflows(call: Call) -> Reply:
         command_key=None if query.idempotency_key is None else call.key_of(query.idempotency_key),
         **page.rows,
     )
-    return Reply(listed("workflows", rows, page, lambda row: row["id"], form=workflow_summary))
+    return listed("workflows", rows, page, lambda row: row["id"], form=workflow_summary)
 
 
 @OPERATIONS.add(
@@ -291,7 +292,7 @@ async def list_workflows(call: Call) -> Reply:
     reply=Cancelled,
     errors=(ErrorCode.NOT_CANCELLABLE,),
 )
-async def cancel(call: Call) -> Reply:
+async def cancel(call: Call) -> Json:
     """Cancel a workflow, or end the trigger of a template.
 
     What is left in its escrow returns to the payer.
@@ -303,7 +304,7 @@ async def cancel(call: Call) -> Reply:
         template = await owned_template(call, call.path_values["workflow_id"])
         if template is None:
             raise
-        return Reply(await cancel_template(call, template, body.reason))
+        return await cancel_template(call, template, body.reason)
     request = CancelRequest(
         workflow_id=stored.id,
         reason=body.reason,
@@ -312,23 +313,21 @@ async def cancel(call: Call) -> Reply:
         authority=call.authority,
     )
     reply = await call.services.to_the_end(call.services.gateway.cancel(request, stored))
-    return Reply(
-        shown(
-            Cancelled,
-            structs.asdict(reply),
-            success=True,
-            id=stored.id,
-            status=WorkflowStatus.CANCELLED,
-            reason=body.reason,
-            cancelled_by=call.caller.did,
-        )
+    return shown(
+        Cancelled,
+        structs.asdict(reply),
+        success=True,
+        id=stored.id,
+        status=WorkflowStatus.CANCELLED,
+        reason=body.reason,
+        cancelled_by=call.caller.did,
     )
 
 
 @OPERATIONS.add(
     "POST", "/v1/workflows/{workflow_id}/resume", reply=Resumed, errors=(ErrorCode.ESCROW_RELEASED,)
 )
-async def resume(call: Call) -> Reply:
+async def resume(call: Call) -> Json:
     """Resume a quarantined workflow.
 
     The step that failed is decided again from the workflow's rows.
@@ -338,16 +337,14 @@ async def resume(call: Call) -> Reply:
         workflow_id=stored.id, actor_did=call.caller.did, authority=call.authority
     )
     reply = await call.services.to_the_end(call.services.gateway.resume(request, stored))
-    return Reply(
-        {
-            "success": True,
-            "id": reply.workflow_id,
-            "workflowId": reply.workflow_id,
-            "status": stored.status,
-            "resumedAt": iso_time(reply.resumed_ms),
-            "resumedBy": call.caller.did,
-        }
-    )
+    return {
+        "success": True,
+        "id": reply.workflow_id,
+        "workflowId": reply.workflow_id,
+        "status": stored.status,
+        "resumedAt": iso_time(reply.resumed_ms),
+        "resumedBy": call.caller.did,
+    }
 
 
 async def _own(call: Call) -> StoredWorkflow:

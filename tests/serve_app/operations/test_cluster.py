@@ -142,7 +142,7 @@ async def ask(gateway: Gateway, operation: Operation, machine: str = "") -> dict
         principal=Principal(BOSS, "k", frozenset((ADMIN,))),
     )
     call.parse(operation)
-    body: dict[str, Any] = (await operation.handler(call)).body
+    body: dict[str, Any] = (await call.handle(operation)).body
     return body
 
 
