@@ -19,7 +19,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from actors.cluster.child import ActorChild
 from actors.cluster.dedicated import Dedicated
-from actors.dispatch.peer_messages import PeerCalls
+from actors.dispatch.remote_dispatch import PeerCalls
 from actors.engine.owner import Owner
 from actors.process.at_work import AtWork
 from actors.process.loop_watchdog import TurnTrace

@@ -17,6 +17,8 @@ order whose call has failed is not aborted.
 Each sending of an order has a serial number, which its messages name. The order's own numbers do
 not tell two sendings apart: a restored workflow sends a verification again under the id of the one
 that was aborted, and an event of the first must not meet the second.
+Each message is encoded by itself, where it is submitted, so that its length is its weight in a
+batch; one that its receiver cannot read is refused alone.
 Decisions dispatch and messages-and-large-values.
 """
 
@@ -27,28 +29,21 @@ import itertools
 import logging
 import os
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import assert_never
+from typing import Final, assert_never
 
 from actors.dispatch.dispatcher import Dispatcher, deliver_event
-from actors.dispatch.peer_messages import (
-    ORDERS,
-    End,
-    OrderMessage,
-    PeerCalls,
-    Send,
-    SentEvent,
-    take_each,
-)
+from actors.dispatch.ticket import Receive
 from actors.ports import DispatchOrder
 from actors.transport.channel import Channel
 from actors.transport.messages import CALL_BYTES_MAX
-from actors.transport.wire import Unencodable
+from actors.transport.wire import Undecodable, Unencodable, Wire
 from actors.values.reply_events import build_failed_event
 from core.errors import NodeErrorCode, ServiceError
+from core.message import Message
 from core.peers.documents import CLEARING_DID
 from core.shards.agent_shares import AgentShares
 from core.workflow.events import (
@@ -60,9 +55,6 @@ from core.workflow.events import (
 )
 
 log = logging.getLogger("callboard.dispatch")
-
-Receive = Callable[[str, Event], None]
-
 
 QUEUE_MAX = 100_000
 BATCH_SIZE = 512
@@ -79,6 +71,53 @@ OFFER_MS, ANSWER_MS = 100, 1_600
 OFFERED_AGENTS_MAX = 500
 # Messages that wait until their member answers again; the results in them may have 64 KiB each.
 UNTOLD_MAX = 10_000
+
+
+class Send(Message, frozen=True):
+    """Send this order; `serial`: of its sending, among those of its `origin`, an owner.
+
+    `is_offer`: refuse the order if it would have to wait.
+    """
+
+    serial: int
+    origin: str
+    order: DispatchOrder
+    is_offer: bool = False
+
+
+class End(Message, frozen=True):
+    """The order has ended at its origin: its place at the agent is free.
+
+    `is_abort`: close the order's request, or never send it.
+    """
+
+    serial: int
+    origin: str
+    is_abort: bool = False
+
+
+class SentEvent(Message, frozen=True):
+    """An event of the receiver's order, which the owner `origin` returns."""
+
+    serial: int
+    origin: str
+    event: Event
+
+
+OrderMessage = Send | End | SentEvent
+
+ORDERS: Final = Wire[OrderMessage](OrderMessage)
+
+
+@dataclass(frozen=True, slots=True)
+class PeerCalls:
+    """The call to another owner's process; `close` ends its connection.
+
+    `send`: encoded messages out; for each of them back, whether it was taken.
+    """
+
+    send: Callable[[list[bytes]], Awaitable[Sequence[bool]]]
+    close: Callable[[], None] = lambda: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +170,8 @@ class RemoteDispatch:
         may_send: Callable[[], bool] = lambda: True,
     ) -> None:
         self._local = local
+        # Orders to peers never leave this process; accepted ones are held here, whoever sent them.
+        self.waiting_of, self.hold, self.give_up = local.waiting_of, local.hold, local.give_up
         self._name = name
         self._now_ms = now_ms
         self._is_always = is_always
@@ -169,10 +210,6 @@ class RemoteDispatch:
         away = sum(not away.is_accepted for away in self._away.values())
         untold = self._telling + sum(told.name in self._peers for told in self._untold)
         return self._local.open_calls + away + untold
-
-    def waiting_of(self, payer: str) -> int:
-        """Return how many orders of a payer wait here."""
-        return self._local.waiting_of(payer)
 
     def set_peers(self, calls: Mapping[str, Callable[[], PeerCalls]]) -> None:
         """Replace the known other members, by id.
@@ -321,10 +358,6 @@ class RemoteDispatch:
         self._local.send(away.order, away.receive)
         self._offer_in(OFFER_MS)
 
-    def hold(self, order: DispatchOrder) -> None:
-        """Hold an accepted order here, wherever it was sent before."""
-        self._local.hold(order)
-
     def release(self, order: DispatchOrder) -> None:
         """Free the order's capacity, here or at the machine that sent it."""
         if not self._end_away(order):
@@ -336,10 +369,6 @@ class RemoteDispatch:
             self._local.notify(order, reason)
         else:
             self._local.abort(order, reason)
-
-    def give_up(self, order: DispatchOrder) -> None:
-        """Have an order cancelled by its peer; orders to peers never leave this process."""
-        self._local.give_up(order)
 
     def cancel(self, order: DispatchOrder) -> None:
         """Stop waiting for an order's reply, or never send it; its agent is not told."""
@@ -357,9 +386,19 @@ class RemoteDispatch:
 
         Returns: for each of them, whether it was taken.
         """
-        return take_each(ORDERS, bodies, self._accept)
+        return [self._accept(body) for body in bodies]
 
-    def _accept(self, message: OrderMessage) -> bool:
+    def _accept(self, body: bytes) -> bool:
+        """Return whether a message was taken, which may be another version's."""
+        try:
+            return self._take(ORDERS.decode(body))
+        except Undecodable as error:  # its sender hears of it; the others are carried out
+            log.error("got what is no message between owners reason=%s", error)
+        except Exception:  # the edge to another process, which would send the whole batch for ever
+            log.exception("a message between owners was not taken")
+        return False
+
+    def _take(self, message: OrderMessage) -> bool:
         sending = message.origin, message.serial
         match message:
             case Send(order=order):
@@ -392,7 +431,7 @@ class RemoteDispatch:
         if away is None:
             if isinstance(event, AttemptAccepted):
                 # The order has ended, or an earlier process of this owner sent it.
-                self._send_end(message.origin, End(serial, self._name))
+                self._send_end(message.origin, serial)
             return
         if away.is_accepted:
             return  # it came before
@@ -485,12 +524,13 @@ class RemoteDispatch:
         serial = self._serial_of.get(id(order))
         if serial is None:
             return False
-        self._send_end(self._forget_away(serial).peer, End(serial, self._name, is_abort))
+        self._send_end(self._forget_away(serial).peer, serial, is_abort=is_abort)
         return True
 
-    def _send_end(self, name: str, message: End) -> None:
+    def _send_end(self, name: str, serial: int, *, is_abort: bool = False) -> None:
         if name in self._peers:
-            self._tell(_Told(name, ORDERS.encode(message), lambda: None))
+            body = ORDERS.encode(End(serial, self._name, is_abort))
+            self._tell(_Told(name, body, lambda: None))
 
     def _forget_away(self, serial: int) -> _Away:
         away = self._away.pop(serial)

@@ -31,8 +31,7 @@ from actors.directory.health.circuits import Opened
 from actors.directory.peer_directory import PeerDirectory
 from actors.dispatch.dispatcher import Dispatcher
 from actors.dispatch.large_results import BLOB_CACHE_BYTES_MAX, Blobs
-from actors.dispatch.peer_messages import PeerCalls
-from actors.dispatch.remote_dispatch import RemoteDispatch
+from actors.dispatch.remote_dispatch import PeerCalls, RemoteDispatch
 from actors.engine.node_results import find_order_to_judge, take_result
 from actors.engine.outbox import Outboxes
 from actors.engine.restorer import Restorer, read_until_success

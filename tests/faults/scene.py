@@ -12,7 +12,7 @@ from functools import partial
 
 from aiohttp import web
 
-from actors.dispatch.peer_messages import PeerCalls
+from actors.dispatch.remote_dispatch import PeerCalls
 from actors.engine.owner import Owner
 from actors.process.at_work import AtWork
 from actors.shards.child_lease import Parentage

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from actors.dispatch.peer_messages import PeerCalls
+from actors.dispatch.remote_dispatch import PeerCalls
 from actors.engine.runner import Runner
 from actors.transport.messages import OwnerReply, OwnerRequest
 from tests.simulation.costs import ChargedDirectory

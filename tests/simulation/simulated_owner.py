@@ -11,8 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from actors.dispatch.peer_messages import PeerCalls
-from actors.dispatch.remote_dispatch import RemoteDispatch
+from actors.dispatch.remote_dispatch import PeerCalls, RemoteDispatch
 from actors.engine.outbox import Outboxes
 from actors.engine.owner import Owner
 from actors.engine.restorer import Restorer

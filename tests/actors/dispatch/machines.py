@@ -14,8 +14,7 @@ from typing import Any
 from aiohttp import web
 
 from actors.dispatch.dispatcher import Dispatcher
-from actors.dispatch.peer_messages import PeerCalls
-from actors.dispatch.remote_dispatch import RemoteDispatch
+from actors.dispatch.remote_dispatch import PeerCalls, RemoteDispatch
 from actors.ports import DispatchOrder
 from actors.process.at_work import AtWork
 from actors.process.loop_clock import LoopClock

@@ -12,9 +12,8 @@ from functools import partial
 import pytest
 from msgspec.structs import replace
 
-from actors.dispatch import peer_messages
-from actors.dispatch.peer_messages import OrderMessage, Send
-from actors.dispatch.remote_dispatch import RemoteDispatch
+from actors.dispatch.remote_dispatch import ORDERS as ORDERS_WIRE
+from actors.dispatch.remote_dispatch import End, OrderMessage, RemoteDispatch, Send
 from actors.ports import DispatchOrder
 from actors.process.loop_clock import LoopClock
 from core.workflow.events import (
@@ -33,7 +32,7 @@ from tests.actors.dispatch.machines import (
 
 def encoded(*messages: OrderMessage) -> list[bytes]:
     """Return messages as they travel."""
-    return [peer_messages.ORDERS.encode(message) for message in messages]
+    return [ORDERS_WIRE.encode(message) for message in messages]
 
 
 async def test_each_machine_sends_its_share() -> None:
@@ -429,3 +428,20 @@ async def test_an_order_of_a_member_that_has_ended_is_not_sent() -> None:
         only(machines, "b", "a", "c")
         assert machines.spreads["b"].accept(sent) == [True]
         await machines.wait(lambda: machines.seen["n0#1"] == 1)
+
+
+async def test_what_one_message_raises_is_its_own_refusal() -> None:
+    """The call failed for the whole batch, which its sender repeats until it is answered: every
+    event of that member waited behind it for ever."""
+    async with three_machines() as machines:
+        spread, taken = machines.spreads["b"], list[int]()
+
+        def end(sending: tuple[str, int], *, is_abort: bool = False) -> None:
+            if sending[1] == 2:
+                raise RuntimeError("a defect")
+            taken.append(sending[1])
+
+        spread._end_foreign = end  # type: ignore[method-assign]
+        bodies = encoded(End(1, "a"), End(2, "a"), End(3, "a"))
+        assert spread.accept([*bodies, b"no message"]) == [True, False, True, False]
+        assert taken == [1, 3]

@@ -13,8 +13,7 @@ import pytest
 from aiohttp import web
 
 from actors.dispatch.dispatcher import Dispatcher
-from actors.dispatch.peer_messages import ORDERS, PeerCalls, Send
-from actors.dispatch.remote_dispatch import RemoteDispatch
+from actors.dispatch.remote_dispatch import ORDERS, PeerCalls, RemoteDispatch, Send
 from actors.ports import DispatchOrder
 from actors.process.at_work import AtWork
 from actors.process.loop_clock import LoopClock

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from actors.dispatch.peer_messages import PeerCalls
+from actors.dispatch.remote_dispatch import PeerCalls
 from actors.engine.owner import Owner
 from actors.process.at_work import AtWork
 from actors.process.slices import SLICE_MS

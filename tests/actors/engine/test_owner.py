@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from actors.directory.directory_sync import DirectorySync
-from actors.dispatch.peer_messages import PeerCalls
+from actors.dispatch.remote_dispatch import PeerCalls
 from actors.engine.owner import Owner
 from actors.process.at_work import AtWork
 from actors.transport.actor_calls import is_unknown_outcome

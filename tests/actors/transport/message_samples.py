@@ -10,7 +10,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from actors.dispatch.peer_messages import OrderMessage
+from actors.dispatch.remote_dispatch import OrderMessage
 from actors.transport.messages import OwnerAnswer, OwnerRequest
 from actors.transport.wire import Refusal
 from core.message import Message
