@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
-from msgspec import field
+from msgspec import Struct, field
 
 from core.errors import NodeErrorCode
 from core.market.auction import Bid
@@ -302,8 +302,8 @@ Event = (
 # -- records: what must be committed ---------------------------------------------------------------
 
 
-class NodeChanged(Message, frozen=True):
-    """A node's row after a step, whole: also its open attempt, from which recovery continues.
+class NodeColumns(Struct):
+    """A node's row, whole: also its open attempt, from which recovery continues.
 
     `attempt` counts from 1 (0: never dispatched); `agents_tried` are those who failed finally.
     `verifier_did` is set while a verification is open. `verify_attempt` counts the node's
@@ -319,7 +319,6 @@ class NodeChanged(Message, frozen=True):
     before the first attempt. `promised_ms`: the time in which the open attempt's agent promised its
     result. `is_own`: that agent has the payer's owner. `counts_as`: how the node's end counts for
     the reputation of its last agent (`rules/node_ends.py`); None: it does not, or has not ended.
-    A step holds at most one `NodeChanged` per node.
     """
 
     node: str
@@ -354,6 +353,10 @@ class NodeChanged(Message, frozen=True):
     auction_round: int = 0
     auction_closes_ms: int | None = None
     key_version: int = 0
+
+
+class NodeChanged(NodeColumns, Message, frozen=True):  # type: ignore[misc]  # columns change
+    """A node's row after a step, which holds at most one `NodeChanged` per node."""
 
 
 class AttemptFinished(Message, frozen=True):

@@ -12,18 +12,14 @@ from enum import StrEnum
 from operator import attrgetter
 from typing import Any, Final
 
-from msgspec import Struct
-
 from core.errors import IllegalTransition, NodeErrorCode
 from core.market.auction import Bid
-from core.market.reputation import PROMISED_MS
 from core.workflow.dag import CompiledNode, CompiledWorkflow
-from core.workflow.events import AgentSelected, BlobRef, Failure, NodeChanged, Verdict
+from core.workflow.events import AgentSelected, BlobRef, Failure, NodeChanged, NodeColumns, Verdict
 from core.workflow.terms import NodeTerms
 from core.workflow.transitions import NodeStatus, NodeTrigger, WorkflowStatus, is_terminal
 
-# The stored columns of a node besides its name: `NodeState` has a field for each.
-STORED_NAMES: Final = tuple(name for name in NodeChanged.__struct_fields__ if name != "node")
+STORED_NAMES: Final = NodeColumns.__struct_fields__
 _STORED: Final = attrgetter(*STORED_NAMES)
 
 
@@ -40,42 +36,10 @@ class AwaitedSelection(StrEnum):
     VERIFIER = "verifier"
 
 
-class NodeState(Struct):
-    """One node. The fields of `NodeChanged` are stored; the others are in memory only."""
+class NodeState(NodeColumns, kw_only=True):
+    """One node: its stored columns, and what is in memory only."""
 
     compiled: CompiledNode
-    status: NodeStatus = NodeStatus.PENDING
-    attempt: int = 0
-    agent_did: str | None = None
-    price_micro: int = 0
-    dispatched_ms: int | None = None
-    deadline_ms: int | None = None
-    retry_at_ms: int | None = None
-    retries_used: int = 0
-    agents_tried: tuple[str, ...] = ()
-    verifier_did: str | None = None
-    verify_attempt: int = 0
-    verifier_price_micro: int = 0
-    verify_retries_used: int = 0
-    verifiers_tried: tuple[str, ...] = ()
-    result_json: str | None = None
-    error: dict[str, Any] | None = None
-    started_ms: int | None = None
-    completed_ms: int | None = None
-    cost_micro: int = 0
-    metrics: dict[str, Any] | None = None
-    result_ref: BlobRef | None = None
-    input_hash: str | None = None
-    selection_json: str | None = None
-    price_json: str | None = None
-    stake_micro: int = 0
-    promised_ms: int = PROMISED_MS
-    is_own: bool = False
-    counts_as: str | None = None
-    auction_round: int = 0
-    auction_closes_ms: int | None = None
-    key_version: int = 0
-    # -- memory only
     unmet: int = 0  # dependencies that have not succeeded yet
     awaiting: AwaitedSelection = AwaitedSelection.NOTHING
     price_limit_micro: int = 0  # the price limit of the open selection
@@ -159,7 +123,7 @@ class NodeState(Struct):
 
     def row(self) -> NodeChanged:
         """Return the node's stored form."""
-        return NodeChanged(self.compiled.name, *_STORED(self))
+        return NodeChanged(*_STORED(self))
 
     def load(self, row: NodeChanged, agents_used: Iterable[str]) -> None:
         """Load a stored row.
@@ -290,7 +254,8 @@ def new_workflow_state(
 ) -> WorkflowState:
     """Return the state of a workflow that is not accepted yet; arguments as `WorkflowMachine`'s."""
     nodes = {
-        name: NodeState(node, unmet=len(node.depends_on)) for name, node in compiled.nodes.items()
+        name: NodeState(name, NodeStatus.PENDING, compiled=node, unmet=len(node.depends_on))
+        for name, node in compiled.nodes.items()
     }
     budget = Budget(hold_micro, reserved)
     return WorkflowState(

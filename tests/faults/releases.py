@@ -111,11 +111,6 @@ def _add_column(folder: Path) -> None:
     state = folder / "core/workflow/workflow_state.py"
     _replace(
         state,
-        "    key_version: int = 0\n",
-        "    key_version: int = 0\n    shade: str | None = None\n",
-    )
-    _replace(
-        state,
         "        self.key_version = key_version\n",
         f'        self.key_version = key_version\n        self.shade = "{NEWER_VALUE}"\n',
     )

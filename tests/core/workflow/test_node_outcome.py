@@ -33,7 +33,7 @@ def ended(code: str | None, *, is_spared: bool = False, **fields: Any) -> NodeSt
         "promised_ms": PROMISED_MS,
         "error": None if code is None else {"code": code, "isSpared": is_spared},
     }
-    return NodeState(node, **{**values, **fields})
+    return NodeState(node.name, compiled=node, **{**values, **fields})
 
 
 @pytest.mark.parametrize("code", NodeErrorCode)
