@@ -56,7 +56,7 @@ _PATIENT = "".join(
     f"{part}_silence_ms = 60_000\n" for part in ("owner", "ledger", "timekeeper", "serve")
 )
 US, US_SEED = "us", bytes(range(32))
-_LAST_USERS: pytest.StashKey[dict[str, str]] = pytest.StashKey()
+_LAST_USERS: pytest.StashKey[dict[tuple[str, str], str]] = pytest.StashKey()
 _ENDS: pytest.StashKey[dict[str, Callable[[], None]]] = pytest.StashKey()
 
 
@@ -91,11 +91,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Note the last test that uses each shared deployment."""
+    """Note the last test that uses each shared deployment; of several workers, in each unit."""
+    is_worker = hasattr(session.config, "workerinput")
     for item in session.items:
         for name in SHARED:
             if name in getattr(item, "fixturenames", ()):
-                session.stash.setdefault(_LAST_USERS, {})[name] = item.nodeid
+                unit = unit_of(item.nodeid) if is_worker else ""
+                session.stash.setdefault(_LAST_USERS, {})[name, unit] = item.nodeid
 
 
 _began_s = time.monotonic()
@@ -131,7 +133,7 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
     """End a shared deployment, and what depends on it, with the last test that uses it."""
     yield
     ends = item.session.stash.get(_ENDS, {})
-    for name, last in item.session.stash.get(_LAST_USERS, {}).items():
+    for (name, _), last in item.session.stash.get(_LAST_USERS, {}).items():
         if item.nodeid == last and name in ends:
             ends.pop(name)()
 
@@ -282,8 +284,7 @@ def deployment(short_folder: Path) -> Iterator[RunningDeployment]:
     """A whole deployment that many tests use: `callboard up` in a folder of its own, over real
     HTTP.
     """
-    home = short_folder / "up"
-    home.mkdir()
+    home = Path(tempfile.mkdtemp(prefix="up-", dir=short_folder))
     (home / "callboard.toml").write_text(
         _PATIENT + credential_settings(home) + model_settings(free_port()), encoding="utf-8"
     )

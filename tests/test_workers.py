@@ -15,22 +15,22 @@ from tests.conftest import (
     pytest_fixture_setup,
     pytest_runtest_teardown,
 )
-from tests.workers import ALONE, FIRST, SHARED, UNITS, place_in_unit, unit_of
+from tests.workers import ALONE, EARLY, FIRST, SHARED, UNITS, place_in_unit, unit_of
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
 def test_every_listed_path_exists() -> None:
-    paths = {*UNITS, *FIRST, ALONE} - {*UNITS.values()}
+    paths = {*UNITS, *FIRST, ALONE} - {*UNITS.values(), EARLY}
     assert [path for path in paths if not (ROOT / path).exists()] == []
 
 
-@pytest.mark.parametrize(("fixture", "unit"), SHARED.items())
-def test_tests_that_share_a_deployment_are_one_unit(
-    request: pytest.FixtureRequest, fixture: str, unit: str
+@pytest.mark.parametrize(("fixture", "units"), SHARED.items())
+def test_tests_that_share_a_deployment_are_in_its_units(
+    request: pytest.FixtureRequest, fixture: str, units: set[str]
 ) -> None:
     users = [item for item in request.session.items if fixture in getattr(item, "fixturenames", ())]
-    assert {unit_of(item.nodeid) for item in users} <= {unit}
+    assert {unit_of(item.nodeid) for item in users} <= units
 
 
 def test_files_of_a_unit_run_in_its_order() -> None:
@@ -39,24 +39,29 @@ def test_files_of_a_unit_run_in_its_order() -> None:
     assert places == sorted(set(places))
 
 
-def test_a_shared_deployment_ends_with_the_last_test_that_uses_it() -> None:
+@pytest.mark.parametrize(("is_worker", "ends"), [(False, [3]), (True, [1, 3])])
+def test_a_shared_deployment_ends_with_the_last_test_that_uses_it(
+    is_worker: bool, ends: list[int]
+) -> None:
     """Else it runs, and takes a fifth of a core, until the last test of all."""
-    ended: list[str] = []
-    session: Any = SimpleNamespace(stash=pytest.Stash(), items=[])
-    names = (["victim"], [], ["victim"], [])
-    for number, fixturenames in enumerate(names):
+    ended: list[int] = []
+    config = SimpleNamespace(workerinput={}) if is_worker else SimpleNamespace()
+    session: Any = SimpleNamespace(stash=pytest.Stash(), items=[], config=config)
+    for file, fixturenames in (("z", ["deployment"]), ("z", ["deployment"]), ("a", []),
+                               ("a", ["deployment"]), ("a", [])):  # fmt: skip
+        nodeid = f"tests/contract/test_{file}.py::test_{len(session.items)}"
         session.items.append(
-            SimpleNamespace(nodeid=str(number), fixturenames=fixturenames, session=session)
+            SimpleNamespace(nodeid=nodeid, fixturenames=fixturenames, session=session)
         )
     pytest_collection_finish(session)
-    definition: Any = SimpleNamespace(argname="victim", finish=lambda _: ended.append("victim"))
-    setting_up: Any = SimpleNamespace(session=session)
-    run(pytest_fixture_setup(definition, setting_up))
-    told = []
-    for item in session.items:
+    for number, item in enumerate(session.items):
+        if item.fixturenames:  # the fixture is set up, if it is not
+            definition: Any = SimpleNamespace(
+                argname="deployment", finish=lambda _, number=number: ended.append(number)
+            )
+            run(pytest_fixture_setup(definition, SimpleNamespace(session=session)))
         run(pytest_runtest_teardown(item))
-        told.append(list(ended))
-    assert told == [[], [], ["victim"], ["victim"]]
+    assert ended == ends
 
 
 def run(hook: Generator[None, Any, Any]) -> None:

@@ -2,8 +2,9 @@
 
 A file is handed out whole: its fixtures are made once. Mutants share nothing and are handed out one
 by one. Files that share a deployment are one unit, so that one worker alone starts it, and run in
-the order of `UNITS`. What lasts longest is handed out first; the many short files fill up what is
-left, and all workers end at about the same time.
+the order of `UNITS`. The contract tests are two units of one length: as one they would outlast all
+the others. What lasts longest is handed out first; the many short files fill up what is left, and
+all workers end at about the same time.
 """
 
 from __future__ import annotations
@@ -33,14 +34,21 @@ UNITS = {
     "tests/faults/test_newer_code.py": "victim",
     "tests/faults/test_supervisor.py": "victim",
 }
-# The fixtures that start what a unit shares. Each is ended with the last test that uses it.
-SHARED = {"deployment": "contract", "demonstration": "contract", "victim": "victim"}
+# The contract tests up to this letter, but for those named above, are the second unit.
+EARLY, EARLY_END = "contract, a to f", "g"
+# The fixtures that start what the tests of these units share, in each unit anew.
+SHARED = {
+    "deployment": {"contract", EARLY},
+    "demonstration": {"contract"},
+    "victim": {"victim"},
+}
 # Has tests that share nothing: each is a unit.
 ALONE = "tests/simulation/test_mutants.py"
 # Longest first; everything else comes after them as it is collected. A name that no unit has, here
 # or above, costs time and nothing else.
 FIRST = (
     "contract",
+    EARLY,
     "victim",
     "tests/faults/test_drain.py",
     "tests/platform/test_join.py",
@@ -64,6 +72,9 @@ def unit_of(nodeid: str) -> str:
     file = nodeid.partition("::")[0]
     if file == ALONE:
         return nodeid
+    folder, _, name = file.rpartition("/test_")
+    if folder == "tests/contract" and name < EARLY_END and file not in UNITS:
+        return EARLY
     return next((unit for start, unit in UNITS.items() if file.startswith(start)), file)
 
 
