@@ -65,7 +65,7 @@ def test_no_bidder_gains_by_bidding_other_than_its_cost(
     make_caller: MakeCaller, make_bidder: Callable[..., Bidder], capability: str
 ) -> None:
     """A cost of 0.4 against a bid of 0.5 gains 0.1, told truly; any other bid gains no more."""
-    amounts = (0, 0.2, 0.4, 0.49, 0.5, 0.51, 0.8)
+    amounts = (0, 0.4, 0.49, 0.51)
     (one, agent), (two, rival) = (make_bidder(1) for _ in range(2))
     payers = [make_caller(100) for _ in amounts]
     paths = [auctioned(payer, capability, len(amounts) * WINDOW_MS // 2) for payer in payers]

@@ -89,6 +89,7 @@ OF_A_KIND_IN_QUERY: Final = (
 )
 # A member that stands for the odd value until the body is text.
 _PLACE: Final = "odd-value-stands-here"
+SENDERS: Final = 4
 _UNTRIED: Final = ("/health", "/ready", "/openapi.json", "/docs")
 
 
@@ -257,9 +258,9 @@ def test_no_odd_value_is_a_5xx(
     # As many as searches of one caller may wait, and one that runs. Each has a client of its own: a
     # pool that threads share closes an old connection that another thread has just been given.
     with ExitStack() as stack:
-        pool = stack.enter_context(ThreadPoolExecutor(6))
+        pool = stack.enter_context(ThreadPoolExecutor(SENDERS))
         free: SimpleQueue[httpx.Client] = SimpleQueue()
-        for _ in range(6):
+        for _ in range(SENDERS):
             free.put(stack.enter_context(client(deployment.url, tester.key)))
 
         def send(one: Request) -> str | None:
