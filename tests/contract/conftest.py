@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import time
 import uuid
 from collections.abc import Callable, Generator, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -99,6 +100,18 @@ def wait(condition: Callable[[], bool], what: str) -> None:
     while not condition():
         assert time.monotonic() < deadline, f"waited in vain for {what}"
         time.sleep(LOOK_S)
+
+
+@contextmanager
+def asking(caller: Caller, path: str, body: Json, **headers: str) -> Iterator[None]:
+    """Send a POST whose client leaves with the block, without a look at the reply."""
+    url, text = caller.http.base_url, json.dumps(body).encode()
+    sent = {"host": "x", "x-api-key": caller.key, "content-type": "application/json", **headers}
+    head = "".join(f"{name}: {value}\r\n" for name, value in sent.items())
+    with socket.create_connection((url.host, url.port or 80), timeout=PATIENCE_S) as connection:
+        connection.sendall(f"POST {path} HTTP/1.1\r\n{head}content-length: ".encode())
+        connection.sendall(f"{len(text)}\r\n\r\n".encode() + text)
+        yield
 
 
 def unique(prefix: str) -> str:

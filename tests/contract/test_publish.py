@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 import uuid
 
-import httpx
 import pytest
 
 from tests.contract.conftest import (
@@ -16,6 +15,7 @@ from tests.contract.conftest import (
     MakeAgent,
     MakeCaller,
     answer,
+    asking,
     chain_of,
     refusal,
     unique,
@@ -331,14 +331,8 @@ def test_each_manifest_of_a_bulk_is_held_to_the_limit_of_one(payer: Caller) -> N
 
 def test_a_publish_goes_on_after_its_client_has_left(payer: Caller, make_agent: MakeAgent) -> None:
     agent = make_agent(is_held=True)
-    with pytest.raises(httpx.ReadTimeout):
-        payer.http.post(
-            "/v1/workflows/publish",
-            json=one_node(agent.capability),
-            headers={"Prefer": "wait=30"},
-            timeout=3.0,
-        )
-    agent.stub.wait_dispatched()
+    with asking(payer, "/v1/workflows/publish", one_node(agent.capability), prefer="wait=30"):
+        agent.stub.wait_dispatched()
     agent.stub.gate.set()
     (row,) = answer(payer.http.get("/v1/workflows"))["workflows"]
     path = f"/v1/workflows/{row['id']}"

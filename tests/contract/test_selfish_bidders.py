@@ -189,11 +189,11 @@ def test_a_cancelled_round_frees_what_its_bids_have_locked(
 ) -> None:
     owner, agent = make_bidder()
     path = auctioned(payer, capability, 60_000)
-    answer(bid(owner, path, agent, BID, stakeOffered=0.011))
-    assert stake_of(admin, agent) == (1, 0.011), "at most what is offered"
+    answer(bid(owner, path, agent, BID, stakeOffered=0.011937))
+    assert stake_of(admin, agent) == (1, 0.011937), "at most what is offered"
     entries = answer(payer.http.get("/v1/audit?limit=100"))["entries"]
     assert any(entry["eventType"] == "bid.placed" for entry in entries)
-    assert "0.011" not in str(entries), "the lock would tell the sealed bid"
+    assert "0.011937" not in str(entries), "the lock would tell the sealed bid"
     answer(payer.cancel(f"/v1/workflows/{path.split('/')[3]}"))
     assert stake_of(admin, agent) == (1, 0)
 

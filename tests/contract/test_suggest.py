@@ -6,11 +6,19 @@ import json
 import time
 from typing import Any
 
-import httpx
 import pytest
 
 from ledger.agents.offer_reads import OFFERS_MAX
-from tests.contract.conftest import Caller, MakeAgent, MakeCaller, answer, client, refusal, unique
+from tests.contract.conftest import (
+    Caller,
+    MakeAgent,
+    MakeCaller,
+    answer,
+    asking,
+    client,
+    refusal,
+    unique,
+)
 from tests.contract.credentials import FREE_TIER_KEY
 from tests.contract.models import MODEL_KEY, MODEL_TIMEOUT_S, model_of
 from tests.platform.deployments import RunningDeployment
@@ -296,8 +304,7 @@ def test_a_client_that_leaves_ends_the_call_to_the_model(
 ) -> None:
     began_s = time.monotonic()
     with model_of(deployment, None) as model:
-        with pytest.raises(httpx.ReadTimeout):
-            payer.http.post(PATH, json={"description": f"paint {word} posters"}, timeout=2.0)
-        model.wait_asked()
+        with asking(payer, PATH, {"description": f"paint {word} posters"}):
+            model.wait_asked()
         model.wait_left()
     assert time.monotonic() - began_s < MODEL_TIMEOUT_S - 5, "not the end of the wait"

@@ -350,7 +350,7 @@ def test_how_much_is_bid_before_the_auction_opens_is_not_told(
         "sealed": None,
         "priced": "0.2",
     }
-    assert "123457" not in reply.text
+    assert "0.123457" not in reply.text
 
 
 def test_a_bid_under_its_idempotency_key_is_placed_once(

@@ -138,7 +138,7 @@ async def test_a_repeated_request_has_the_time_that_is_left() -> None:
 
     async with site(serve) as here, client() as mine:
         assert isinstance(await mine.request(post(here.url)), HttpReply)
-        outcome = await mine.request(post(here.url, timeout_s=0.1))
+        outcome = await mine.request(post(here.url, timeout_s=0.5))
     assert isinstance(outcome, HttpFailure)
     assert outcome.kind is HttpFailureKind.TIMEOUT
     assert here.connections == 2
