@@ -67,7 +67,7 @@ DEEP = BULKS | {
     "POST /v1/workflows/nodeResult",
 }
 # Of the usual run and of the soak, over all operations; of a deep one in the usual run.
-CASES, CASES_OF_SOAK, CASES_OF_DEEP = 1_000, 20_000, 5
+CASES, CASES_OF_SOAK, CASES_OF_DEEP = 640, 20_000, 4
 TIMEOUT_S = 90.0
 
 
