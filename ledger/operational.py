@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import sqlalchemy as sql
 
 from ledger.connections.pools import OperationalPool
+from ledger.schema import typed
 
 # A statement reads the clock, then waits for the row: a later one may have begun the window.
 _OVERTAKEN_MS = 1_000
@@ -38,11 +39,8 @@ _TAKE = sql.text(
         - coalesce(:at_ms, (extract(epoch FROM clock_timestamp()) * 1000)::bigint)) AS ends_in_ms
     """
 ).bindparams(
-    sql.bindparam("at_ms", type_=sql.BigInteger),
-    sql.bindparam("length_ms", type_=sql.BigInteger),
     sql.bindparam("overtaken_ms", _OVERTAKEN_MS, type_=sql.BigInteger),
-    sql.bindparam("wanted", type_=sql.Integer),
-    sql.bindparam("most", type_=sql.Integer),
+    *typed(bigint="at_ms length_ms", integer="wanted most"),
 )
 
 

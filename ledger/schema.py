@@ -92,6 +92,15 @@ _TYPES: Final[dict[Kind, Callable[[], TypeEngine[Any]]]] = {
 }
 
 
+def typed(**names: str) -> list[sqlalchemy.BindParameter[Any]]:
+    """Return parameters by their types: `typed(bigint="after last", texts="dids")`."""
+    return [
+        sqlalchemy.bindparam(name, type_=_TYPES[Kind[kind.upper()]]())
+        for kind, listed in names.items()
+        for name in listed.split()
+    ]
+
+
 def _read(table: Table) -> sqlalchemy.Table:
     columns = (
         Column(column.name, _TYPES[column.kind]())

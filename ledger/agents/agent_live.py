@@ -20,7 +20,7 @@ from ledger.connections.pools import OperationalPool
 from ledger.merged_runs import MergedRuns
 from ledger.reads.directory_tail import CHANNEL
 from ledger.reads.reader import LedgerReader, RowDict
-from ledger.schema import agent
+from ledger.schema import agent, typed
 
 # A probe that was not answered is repeated after 30 s, doubling to 5 min; one that was answered,
 # before what it says has run out.
@@ -90,14 +90,7 @@ _DUE: Final = sql.text(
     ORDER BY l.probe_ms NULLS FIRST
     LIMIT :most
     """
-).bindparams(
-    sql.bindparam("named", type_=sql.ARRAY(sql.Text)),
-    sql.bindparam("left_alone", type_=sql.ARRAY(sql.Text)),
-    sql.bindparam("ttl_ms", type_=sql.BigInteger),
-    sql.bindparam("pause_ms", type_=sql.BigInteger),
-    sql.bindparam("most_ms", type_=sql.BigInteger),
-    sql.bindparam("most", type_=sql.Integer),
-)
+).bindparams(*typed(texts="named left_alone", bigint="ttl_ms pause_ms most_ms", integer="most"))
 
 
 @dataclass(frozen=True, slots=True)

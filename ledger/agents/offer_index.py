@@ -23,6 +23,7 @@ from ledger.connections.pools import OperationalPool
 from ledger.merged_runs import MergedRuns
 from ledger.reads.agent_pages import IS_HIDDEN, IS_REVOKED
 from ledger.reads.stored import RowDict
+from ledger.schema import typed
 from ledger.step_rows import StepRows
 
 log = logging.getLogger("callboard.ledger")
@@ -51,13 +52,7 @@ _DUE: Final = sql.text(
 _STORE: Final = sql.text(
     "SELECT callboard.store_offers(:dids, :seqs, :offer_dids, :ids, :versions, :words, :owner_max)"
 ).bindparams(
-    sql.bindparam("dids", type_=sql.ARRAY(sql.Text)),
-    sql.bindparam("seqs", type_=sql.ARRAY(sql.BigInteger)),
-    *(
-        sql.bindparam(name, type_=sql.ARRAY(sql.Text))
-        for name in ("offer_dids", "ids", "versions", "words")
-    ),
-    sql.bindparam("owner_max", type_=sql.Integer),
+    *typed(texts="dids offer_dids ids versions words", bigints="seqs", integer="owner_max")
 )
 
 

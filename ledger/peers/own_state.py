@@ -21,6 +21,7 @@ from ledger.proofs.audit_log import newest_entry_id
 from ledger.proofs.signing_keys import read_signing_key
 from ledger.reads.agent_pages import IS_REVOKED
 from ledger.reads.reader import LedgerReader
+from ledger.schema import typed
 
 # Agents whose cards are read for the offers, and the size of a card that is read.
 _AGENTS_MAX: Final = 10_000
@@ -92,9 +93,7 @@ _TRUST: Final = sql.text(
     """
 ).bindparams(
     sql.bindparam("types", list(TRUST_EVENTS), type_=sql.ARRAY(sql.Text)),
-    sql.bindparam("after", type_=sql.BigInteger),
-    sql.bindparam("newest", type_=sql.BigInteger),
-    sql.bindparam("most", type_=sql.BigInteger),
+    *typed(bigint="after newest most"),
 )
 
 

@@ -13,6 +13,7 @@ from core.json_text import write_json
 from core.records.api.peers import PeerHeartbeat, TrustPageRead
 from core.records.audit import AuditEventType
 from ledger.connections.pools import OperationalPool
+from ledger.schema import typed
 
 REVOKED_MAX: Final = 100_000
 _REVOCATIONS: Final = (AuditEventType.AGENT_REVOKED, AuditEventType.AGENT_UNREVOKED)
@@ -38,14 +39,7 @@ _HEARTBEAT: Final = sql.text(
     WHERE excluded.at_ms IS NULL OR l.at_ms IS NULL OR excluded.at_ms > l.at_ms
     RETURNING peer_id
     """
-).bindparams(
-    sql.bindparam("at_ms", type_=sql.BigInteger),
-    sql.bindparam("key", type_=sql.Text),
-    sql.bindparam("agent_count", type_=sql.BigInteger),
-    sql.bindparam("workflow_count", type_=sql.BigInteger),
-    sql.bindparam("load", type_=sql.Double),
-    sql.bindparam("offers", type_=sql.Text),
-)
+).bindparams(*typed(bigint="at_ms agent_count workflow_count", text="key offers", double="load"))
 # Stored together with the position, and only if nothing was stored since the page was asked for.
 # An agent that is not revoked any more has no row. Beyond the bound the oldest revocations go: a
 # peer can revoke as many agents as it likes, and a newer revocation is worth more.
@@ -75,7 +69,7 @@ _TRUST: Final = sql.text(
     )
     SELECT peer_id FROM moved
     """
-).bindparams(*(sql.bindparam(name, type_=sql.BigInteger) for name in ("to", "after", "most")))
+).bindparams(*typed(bigint="to after most"))
 
 
 class PeerStore(OperationalPool):

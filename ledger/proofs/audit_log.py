@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import sqlalchemy as sql
-from sqlalchemy import BigInteger
 
 from core.trust.merkle import (
     EMPTY_ROOT,
@@ -24,7 +23,7 @@ from core.trust.merkle import (
 )
 from ledger.connections.pools import OperationalPool
 from ledger.reads.reader import LedgerReader, RowPage
-from ledger.schema import audit
+from ledger.schema import audit, typed
 
 # Of one page of an export, whichever is reached first.
 PAGE_ROWS_MAX: Final = 1_000
@@ -63,11 +62,7 @@ _SCAN: Final = sql.text(
         ) AS entry
     ) AS scanned
     """
-).bindparams(
-    sql.bindparam("first", type_=BigInteger),
-    sql.bindparam("most", type_=BigInteger),
-    sql.bindparam("bytes", type_=BigInteger),
-)
+).bindparams(*typed(bigint="first most bytes"))
 _TREE_SIZE: Final = f"""coalesce((
     SELECT number * {WIDTH} + octet_length(hashes) / {HASH_BYTES} FROM callboard.audit_tile
     WHERE level = 0 ORDER BY number DESC LIMIT 1), 0)"""

@@ -16,10 +16,10 @@ from core.market.invoice import BPS, INVOICE_FEE_BPS
 from core.money import MICRO_PER_CENT
 from ledger.invoices.invoice_reads import REFUND_KINDS
 from ledger.reads.stored import RowDict
+from ledger.schema import typed
 
 # Entries that are added up at a time; of rows at most as many.
 PAGE_ROWS: Final = 5_000
-_BIG = sql.BigInteger
 # The net movement of each account by the entries after one, and a page of accounts.
 _ACCOUNTS: Final = sql.text("""
 WITH part AS MATERIALIZED (
@@ -34,11 +34,7 @@ FROM leg GROUP BY id
 UNION ALL (
     SELECT address, id, balance, NULL FROM callboard.account
     WHERE id > :after ORDER BY id LIMIT :most)
-""").bindparams(
-    sql.bindparam("entries", type_=_BIG),
-    sql.bindparam("entries_most", type_=_BIG),
-    sql.bindparam("after", type_=_BIG),
-)
+""").bindparams(*typed(bigint="entries entries_most after"))
 # A value and what it must be have the names `x` and `expected_x`. The rows of a page are a part of
 # the text: with a parameter Postgres would plan for a tenth of the table, and read all that is
 # joined to it.

@@ -18,15 +18,14 @@ from ledger.connections.pools import OperationalPool
 from ledger.proofs.log_position import LogFollower
 from ledger.reads.event_entries import END_EVENTS
 from ledger.reads.reader import LedgerReader, RowDict
-from ledger.schema import event_delivery
+from ledger.schema import event_delivery, typed
 from ledger.webhooks.webhooks import DAY_MS
 
 KEPT_MS: Final = 7 * DAY_MS
 # Rows per statement that removes.
 _REMOVED_MAX: Final = 500
 
-_LONG: Final = sql.BigInteger
-_NOW: Final = sql.bindparam("now", type_=_LONG)
+_NOW: Final = sql.bindparam("now", type_=sql.BigInteger)
 # The audit entries that have the owner of an active webhook or event trigger as a party. Found
 # first: the planner would go through the chain for the limit.
 _SEEN: Final = sql.text(
@@ -48,11 +47,7 @@ _SEEN: Final = sql.text(
     FROM found AS p JOIN callboard.audit e ON e.id = p.audit_id
     LEFT JOIN callboard.workflow f ON f.id = e.workflow_id ORDER BY e.id
     """
-).bindparams(
-    sql.bindparam("after", type_=_LONG),
-    sql.bindparam("last", type_=_LONG),
-    sql.bindparam("most", type_=_LONG),
-)
+).bindparams(*typed(bigint="after last most"))
 _SUBSCRIBERS: Final = sql.text(
     """
     SELECT id::text, 'webhook' AS kind, owner_did, events, after_id, siblings,
@@ -73,7 +68,7 @@ _ENDS: Final = sql.text(
     WHERE e.id > :after AND e.id <= :last AND e.event_types && CAST(:ends AS text[])
         AND f.webhook_url IS NOT NULL
     """
-).bindparams(sql.bindparam("after", type_=_LONG), sql.bindparam("last", type_=_LONG))
+).bindparams(*typed(bigint="after last"))
 _ENTRIES: Final = sql.text(
     "SELECT e.id, e.body, e.hash, f.template_id::text FROM callboard.audit e"
     " LEFT JOIN callboard.workflow f ON f.id = e.workflow_id WHERE e.id = ANY (:ids)"
@@ -107,7 +102,7 @@ _FOLLOW: Final = sql.text(
 _DUE: Final = sql.text(
     "SELECT DISTINCT target_id::text AS id, kind, owner_did FROM callboard.event_delivery"
     " WHERE status = 'pending' AND next_ms > :after_ms AND next_ms <= :now"
-).bindparams(_NOW, sql.bindparam("after_ms", type_=_LONG))
+).bindparams(*typed(bigint="now after_ms"))
 # One probe of the index for each target, however many deliveries it has.
 _WAITING: Final = sql.text(
     """
