@@ -74,7 +74,8 @@ def plan_deposit(command: Deposit, batch: Batch) -> Result:
     batch.record(
         AuditEventType.LEDGER_DEPOSITED,
         ("account", command.owner_did),
-        {"amountCredits": credits_text(command.amount_micro), "entryIds": [entry["id"]]},
+        amountCredits=credits_text(command.amount_micro),
+        entryIds=[entry["id"]],
     )
     return {"entry": entry, "balanceMicro": wallet.balance}
 
@@ -146,12 +147,10 @@ def plan_collect(command: CollectCredits, batch: Batch) -> Result:
     batch.record(
         AuditEventType.LEDGER_COLLECTED,
         ("account", did),
-        {
-            "agentDid": did,
-            "ownerDid": owner_did,
-            "amountCredits": credits_text(amount_micro),
-            "entryIds": [entry["id"]],
-        },
+        agentDid=did,
+        ownerDid=owner_did,
+        amountCredits=credits_text(amount_micro),
+        entryIds=[entry["id"]],
     )
     return {
         "entry": entry,

@@ -130,21 +130,19 @@ def _record_registration(
     batch.record(
         AuditEventType.AGENT_REGISTERED,
         ("agent", command.did),
-        {
-            "endpoint": command.endpoint,
-            "capabilities": list(command.capability_ids),
-            "revision": agent.revision,
-            "cardSha256": (agent.card_hash or "").removeprefix("sha256:"),
-            "lineageHash": agent.lineage_hash,
-            **({"publicKey": agent.public_key} if agent.public_key else {}),
-            **_claim(command, agent, known, is_yielding=is_yielding),
-        },
+        endpoint=command.endpoint,
+        capabilities=list(command.capability_ids),
+        revision=agent.revision,
+        cardSha256=(agent.card_hash or "").removeprefix("sha256:"),
+        lineageHash=agent.lineage_hash,
+        **({"publicKey": agent.public_key} if agent.public_key else {}),
+        **_claim(command, agent, known, is_yielding=is_yielding),
     )
     if known is not None and agent.key_number > known.key_number:
         batch.record(
             AuditEventType.AGENT_KEY_ROTATED,
             ("agent", command.did),
-            key_payload(command.did, known, agent, batch.now_ms),
+            **key_payload(command.did, known, agent, batch.now_ms),
         )
 
 
@@ -399,5 +397,5 @@ def plan_deregister_agent(command: DeregisterAgent, batch: Batch) -> Result:
         batch.cache.agent_counts[known.counted_did] -= 1
     batch.put(DEREGISTERED, command.did, {"did": command.did, "revision": revision})
     batch.is_directory_changed = True
-    batch.record(AuditEventType.AGENT_DEREGISTERED, ("agent", command.did), {"revision": revision})
+    batch.record(AuditEventType.AGENT_DEREGISTERED, ("agent", command.did), revision=revision)
     return result

@@ -150,7 +150,7 @@ def plan_rebuild(command: RebuildReputation, batch: Batch) -> Result:
         for name, difference in counts_of.items():
             row[name] += difference
     audit_id = batch.record(
-        AuditEventType.REPUTATION_REBUILT, ("reputation", "all"), {"changed": len(differences)}
+        AuditEventType.REPUTATION_REBUILT, ("reputation", "all"), changed=len(differences)
     )
     cache.corrected_audit_id = audit_id
     return {"changed": len(differences)}

@@ -105,11 +105,9 @@ def plan_place_bid(command: PlaceBid, batch: Batch) -> Result:
     batch.record(
         AuditEventType.BID_PLACED,
         ("workflow", command.workflow_id),
-        {
-            "nodeId": command.node,
-            "round": command.round,
-            "agentDid": command.agent_did,
-        },
+        nodeId=command.node,
+        round=command.round,
+        agentDid=command.agent_did,
     )
     return {"receivedMs": batch.clock_ms}
 
@@ -144,7 +142,7 @@ def plan_keep_bid(command: KeepBid, batch: Batch) -> Result:
             payload["etaMs"] = command.eta_ms
         if command.stake_offered_micro is not None:
             payload["stakeOfferedCredits"] = credits_text(command.stake_offered_micro)
-    batch.record(AuditEventType.BID_PLACED, ("workflow", command.workflow_id), payload)
+    batch.record(AuditEventType.BID_PLACED, ("workflow", command.workflow_id), **payload)
     return {"receivedMs": batch.clock_ms}
 
 
@@ -201,14 +199,12 @@ def _open(command: PublishWorkflow | AdvanceWorkflow, record: AuctionOpened, bat
     batch.record(
         AuditEventType.AUCTION_OPENED,
         ("workflow", command.workflow_id),
-        {
-            "nodeId": record.node,
-            "round": record.round,
-            "capabilityId": record.capability_id,
-            "reserveCredits": credits_text(record.reserve_micro),
-            "stakeBps": record.stake_bps,
-            "closesAtMs": record.closes_ms,
-        },
+        nodeId=record.node,
+        round=record.round,
+        capabilityId=record.capability_id,
+        reserveCredits=credits_text(record.reserve_micro),
+        stakeBps=record.stake_bps,
+        closesAtMs=record.closes_ms,
     )
 
 
@@ -252,7 +248,7 @@ def _close(command: PublishWorkflow | AdvanceWorkflow, record: AuctionClosed, ba
         assert record.price_micro is not None, record
         payload["winnerDid"] = record.winner_did
         payload["priceCredits"] = credits_text(record.price_micro)
-    batch.record(AuditEventType.AUCTION_CLOSED, ("workflow", command.workflow_id), payload)
+    batch.record(AuditEventType.AUCTION_CLOSED, ("workflow", command.workflow_id), **payload)
     for bid in held.values():
         assert round_ is not None, record
         free_bid(place, round_, bid, batch)

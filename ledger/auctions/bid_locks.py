@@ -50,10 +50,8 @@ def _move(event: AuditEventType, place: Place, round_: OpenRound, bid: Bid, batc
     batch.record(
         event,
         ("stake", bid.agent_did),
-        {
-            "workflowId": workflow_id,
-            "nodeId": node,
-            "round": round_.number,
-            "entryIds": entry_ids,
-        },
+        workflowId=workflow_id,
+        nodeId=node,
+        round=round_.number,
+        entryIds=entry_ids,
     )

@@ -119,11 +119,9 @@ def plan_publish_version(command: PublishVersion, batch: Batch) -> Result:
     batch.record(  # (5)
         AuditEventType.VERSION_PUBLISHED,
         ("capability_version", own_id),
-        {
-            "ownerDid": owner_did,
-            "schemaHash": command.schema_hash,
-            **({"formerOwnerDid": line.owner_did} if line and line.owner_did != owner_did else {}),
-        },
+        ownerDid=owner_did,
+        schemaHash=command.schema_hash,
+        **({"formerOwnerDid": line.owner_did} if line and line.owner_did != owner_did else {}),
     )
     if command.deprecates is not None:
         _deprecate(former_id, command.version, owner_did, batch)
@@ -211,4 +209,4 @@ def _deprecate(own_id: str, successor: str | None, owner_did: str, batch: Batch)
     payload: dict[str, Any] = {"ownerDid": owner_did}
     if successor is not None:
         payload["successor"] = successor
-    batch.record(AuditEventType.VERSION_DEPRECATED, ("capability_version", own_id), payload)
+    batch.record(AuditEventType.VERSION_DEPRECATED, ("capability_version", own_id), **payload)

@@ -53,14 +53,12 @@ def plan_open_dispute(command: OpenDispute, batch: Batch) -> Result:
     batch.record(
         AuditEventType.DISPUTE_OPENED,
         ("dispute", command.dispute_id),
-        {
-            "workflowId": command.workflow_id,
-            "nodeId": command.node_id,
-            "complainantDid": command.complainant_did,
-            "respondentDid": command.respondent_did,
-            "disputeType": command.dispute_type,
-            "evidenceHash": hash_text(evidence),
-        },
+        workflowId=command.workflow_id,
+        nodeId=command.node_id,
+        complainantDid=command.complainant_did,
+        respondentDid=command.respondent_did,
+        disputeType=command.dispute_type,
+        evidenceHash=hash_text(evidence),
     )
     escrow = batch.cache.escrows.get(command.workflow_id or "")
     payer_did = None if escrow is None else escrow.payer_did
@@ -101,15 +99,13 @@ def plan_resolve_dispute(command: ResolveDispute, batch: Batch) -> Result:
     batch.record(
         AuditEventType.DISPUTE_RESOLVED,
         ("dispute", command.dispute_id),
-        {
-            "status": command.status,
-            "workflowId": stored.workflow_id,
-            "refundAskedCredits": credits_text(command.refund_micro),
-            "refundedCredits": credits_text(refunding.refunded_micro),
-            "shortCredits": credits_text(refunding.short_micro),
-            "slashedCredits": credits_text(slashed_micro),
-            "entryIds": refunding.entry_ids,
-        },
+        status=command.status,
+        workflowId=stored.workflow_id,
+        refundAskedCredits=credits_text(command.refund_micro),
+        refundedCredits=credits_text(refunding.refunded_micro),
+        shortCredits=credits_text(refunding.short_micro),
+        slashedCredits=credits_text(slashed_micro),
+        entryIds=refunding.entry_ids,
     )
     _add_parties((stored.complainant_did, stored.respondent_did), stored.payer_did, batch)
     return {
@@ -222,7 +218,8 @@ def plan_give_feedback(command: GiveFeedback, batch: Batch) -> Result:
     batch.record(
         AuditEventType.FEEDBACK_GIVEN,
         ("agent", command.agent_did),
-        {"workflowId": command.workflow_id, "rating": rating},
+        workflowId=command.workflow_id,
+        rating=rating,
     )
     batch.add_parties(command.payer_did)
     return {"agentDid": command.agent_did}

@@ -45,7 +45,7 @@ def plan_rotate_agent_key(command: RotateAgentKey, batch: Batch) -> Result:
     until_ms = batch.now_ms + command.overlap_ms
     agent = replace_key(did, known, command.new_key, batch, overlap_ms=command.overlap_ms)
     batch.record(
-        AuditEventType.AGENT_KEY_ROTATED, ("agent", did), key_payload(did, known, agent, until_ms)
+        AuditEventType.AGENT_KEY_ROTATED, ("agent", did), **key_payload(did, known, agent, until_ms)
     )
     return {
         "keyNumber": agent.key_number,

@@ -96,13 +96,11 @@ def plan_set_inheritance(command: SetInheritance, batch: Batch) -> Result:
     batch.record(
         AuditEventType.INHERITANCE_SET,
         ("agent", command.did),
-        {
-            "ownerDid": agent.owner_did,
-            "inheritsToDid": command.heir_did,
-            "deadManSwitchDays": command.days,
-            "requiresInactivity": command.requires_inactivity,
-            "revision": revision,
-        },
+        ownerDid=agent.owner_did,
+        inheritsToDid=command.heir_did,
+        deadManSwitchDays=command.days,
+        requiresInactivity=command.requires_inactivity,
+        revision=revision,
     )
     return {"revision": revision}
 
@@ -122,7 +120,8 @@ def plan_cancel_inheritance(command: CancelInheritance, batch: Batch) -> Result:
     batch.record(
         AuditEventType.INHERITANCE_CANCELLED,
         ("agent", command.did),
-        {"inheritsToDid": known.heir_did, "revision": known.revision},
+        inheritsToDid=known.heir_did,
+        revision=known.revision,
     )
     return {"cancelledMs": batch.now_ms}
 
@@ -157,7 +156,7 @@ def plan_run_inheritance(command: RunInheritance, batch: Batch) -> Result:
         "walletCredits": credits_text(moved_micro),
         "entryIds": entry_ids,
     }
-    batch.record(AuditEventType.AGENT_INHERITED, ("agent", did), payload)
+    batch.record(AuditEventType.AGENT_INHERITED, ("agent", did), **payload)
     return {"movedMicro": moved_micro}
 
 

@@ -167,7 +167,8 @@ def plan_release_name(command: ReleaseName, batch: Batch) -> Result:
     batch.record(
         AuditEventType.NAME_RELEASED,
         ("name", command.name),
-        {"agentDid": known.agent_did, "ownerDid": known.owner_did},
+        agentDid=known.agent_did,
+        ownerDid=known.owner_did,
     )
     return {"releasedMs": batch.now_ms}
 
@@ -214,7 +215,7 @@ def _stored(
     }
     if name.offered_did is not None:
         payload["offeredTo"] = name.offered_did
-    batch.record(event, ("name", command.name), payload)
+    batch.record(event, ("name", command.name), **payload)
     return {
         "agentDid": name.agent_did,
         "ownerDid": name.owner_did,

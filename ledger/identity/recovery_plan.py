@@ -210,12 +210,10 @@ def plan_request_recovery(command: RequestRecovery, batch: Batch) -> Result:
     batch.record(
         AuditEventType.RECOVERY_REQUESTED,
         ("agent", did),
-        {
-            "recoveryId": command.recovery_id,
-            "recoveryType": kind.value,
-            "publicKey": command.new_key,
-            "signers": list(known.signers),
-        },
+        recoveryId=command.recovery_id,
+        recoveryType=kind.value,
+        publicKey=command.new_key,
+        signers=list(known.signers),
     )
     if displaced is not None:
         other = reads.requests[displaced]
@@ -333,11 +331,9 @@ def _complete(
     batch.record(
         AuditEventType.AGENT_RECOVERED,
         ("agent", did),
-        {
-            "recoveryId": recovery_id,
-            "recoveryType": known.recovery_type.value,
-            **key_payload(did, agent, after, batch.now_ms),
-        },
+        recoveryId=recovery_id,
+        recoveryType=known.recovery_type.value,
+        **key_payload(did, agent, after, batch.now_ms),
     )
     assert reads.sets is not None, did
     restored = reads.sets if by is None else reads.sets.restored(by)  # 3
@@ -352,9 +348,7 @@ def _complete(
 
 def _cancelled(recovery_id: str, known: KnownRecovery, batch: Batch) -> KnownRecovery:
     """Record that a request is cancelled; return it as it is then."""
-    batch.record(
-        AuditEventType.RECOVERY_CANCELLED, ("agent", known.did), {"recoveryId": recovery_id}
-    )
+    batch.record(AuditEventType.RECOVERY_CANCELLED, ("agent", known.did), recoveryId=recovery_id)
     return replace(known, status="cancelled", ended_ms=batch.now_ms)
 
 
@@ -395,12 +389,10 @@ def _record_guardians(did: str, named: Guardians, batch: Batch) -> None:
     batch.record(
         AuditEventType.GUARDIANS_SET,
         ("agent", did),
-        {
-            "guardians": list(named.guardians),
-            "threshold": named.threshold,
-            "custodianDid": named.custodian_did,
-            "delayHours": named.delay_hours,
-        },
+        guardians=list(named.guardians),
+        threshold=named.threshold,
+        custodianDid=named.custodian_did,
+        delayHours=named.delay_hours,
     )
 
 

@@ -119,16 +119,14 @@ def plan_create_invoice(command: CreateInvoice, batch: Batch) -> Result:
     audit_id = batch.record(
         AuditEventType.INVOICE_ISSUED,
         ("invoice", command.invoice_id),
-        {
-            "payerDid": command.payer_did,
-            "periodStart": iso_ms(command.period_start_ms),
-            "periodEnd": iso_ms(command.period_end_ms),
-            "workflowId": command.workflow_id,
-            "lines": lines,
-            "subtotalCredits": credits_text(totals.subtotal_micro),
-            "subtotalCents": totals.subtotal_cents,
-            "protocolFeeCents": totals.fee_cents,
-        },
+        payerDid=command.payer_did,
+        periodStart=iso_ms(command.period_start_ms),
+        periodEnd=iso_ms(command.period_end_ms),
+        workflowId=command.workflow_id,
+        lines=lines,
+        subtotalCredits=credits_text(totals.subtotal_micro),
+        subtotalCents=totals.subtotal_cents,
+        protocolFeeCents=totals.fee_cents,
     )
     cache.invoiced[command.payer_did] = audit_id
     return {"invoiceId": command.invoice_id, "isNew": True}

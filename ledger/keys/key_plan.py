@@ -67,11 +67,9 @@ def plan_create_key(command: CreateKey, batch: Batch) -> Result:
     batch.record(
         AuditEventType.KEY_CREATED,
         ("key", command.key_id),
-        {
-            "ownerDid": command.owner_did,
-            "scopes": list(command.scopes),
-            "parentId": command.parent_id,
-        },
+        ownerDid=command.owner_did,
+        scopes=list(command.scopes),
+        parentId=command.parent_id,
     )
     return {"id": command.key_id}
 
@@ -89,7 +87,8 @@ def plan_revoke_key(command: RevokeKey, batch: Batch) -> Result:
     batch.record(
         AuditEventType.KEY_REVOKED,
         ("key", command.key_id),
-        {"ownerDid": known.owner_did, "descendants": ended[1:]},
+        ownerDid=known.owner_did,
+        descendants=ended[1:],
     )
     return {"id": command.key_id, "ended": len(ended)}
 
@@ -117,7 +116,8 @@ def plan_rotate_key(command: RotateKey, batch: Batch) -> Result:
     batch.record(
         AuditEventType.KEY_ROTATED,
         ("key", command.key_id),
-        {"ownerDid": known.owner_did, "overlapMs": command.overlap_ms},
+        ownerDid=known.owner_did,
+        overlapMs=command.overlap_ms,
     )
     return {"id": command.key_id, "previous_ends_ms": ends_ms}
 

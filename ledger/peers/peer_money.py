@@ -94,12 +94,10 @@ def plan_settle_peer(command: SettlePeer, batch: Batch) -> Result:
     batch.record(
         AuditEventType.LEDGER_COLLECTED,
         ("account", did),
-        {
-            "agentDid": did,
-            "ownerDid": owner_did,
-            "amountCredits": credits_text(amount_micro),
-            "entryIds": entry_ids,
-        },
+        agentDid=did,
+        ownerDid=owner_did,
+        amountCredits=credits_text(amount_micro),
+        entryIds=entry_ids,
     )
     return {
         "id": entry_ids[0],

@@ -143,5 +143,5 @@ def _changed(
     batch: Batch,
 ) -> Result:
     batch.is_directory_changed = True
-    batch.record(event, ("peer", command.peer_id), payload)
+    batch.record(event, ("peer", command.peer_id), **payload)
     return {"id": command.peer_id}

@@ -36,5 +36,5 @@ def plan_set_price(command: SetPrice, batch: Batch) -> Result:
     batch.put(PRICES, command.capability_id, row)
     # Owners reserve by it: they are notified as of a card.
     batch.is_directory_changed = True
-    batch.record(AuditEventType.CAPABILITY_PRICED, ("capability", command.capability_id), payload)
+    batch.record(AuditEventType.CAPABILITY_PRICED, ("capability", command.capability_id), **payload)
     return {"updatedMs": batch.now_ms}

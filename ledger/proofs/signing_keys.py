@@ -69,12 +69,10 @@ def plan_rotate_signing_key(command: RotateSigningKey, batch: Batch) -> Result:
     audit_id = batch.record(
         AuditEventType.SIGNING_KEY_ROTATED,
         ("signing_key", key_id),
-        {
-            "formerKeyId": command.former_key_id,
-            "keyId": key_id,
-            "publicKey": command.public_key,
-            "proof": command.proof,
-        },
+        formerKeyId=command.former_key_id,
+        keyId=key_id,
+        publicKey=command.public_key,
+        proof=command.proof,
     )
     batch.add(RETIRED_SIGNING_KEYS, {"key_id": command.former_key_id})
     add_signing_key(batch, command.public_key, command.sealed, audit_id)

@@ -62,12 +62,10 @@ def plan_submit_receipt(command: SubmitReceipt, batch: Batch) -> Result:
     batch.record(
         AuditEventType.RECEIPT_SUBMITTED,
         ("receipt", command.receipt_id),
-        {
-            "workflowId": command.workflow_id,
-            "nodeId": command.node_id,
-            "agentDid": command.agent_did,
-            "receiptHash": hash_bytes(command.body.encode()),
-        },
+        workflowId=command.workflow_id,
+        nodeId=command.node_id,
+        agentDid=command.agent_did,
+        receiptHash=hash_bytes(command.body.encode()),
     )
     return {"id": command.receipt_id}
 

@@ -51,11 +51,9 @@ def plan_set_quota(command: SetQuota, batch: Batch) -> Result:
     batch.record(
         AuditEventType.QUOTA_SET,
         ("quota", command.did),
-        {
-            "maxWorkflowsPerDay": limits.workflows_per_day,
-            "maxConcurrentWorkflows": limits.workflows_concurrent,
-            "maxSpendPerDayCents": limits.spend_cents_per_day,
-        },
+        maxWorkflowsPerDay=limits.workflows_per_day,
+        maxConcurrentWorkflows=limits.workflows_concurrent,
+        maxSpendPerDayCents=limits.spend_cents_per_day,
     )
     return {"updatedMs": batch.now_ms, "limits": asdict(limits)}
 

@@ -66,12 +66,10 @@ def plan_join(command: JoinCluster, batch: Batch) -> Result:
     batch.record(
         AuditEventType.MEMBER_JOINED,
         ("member", command.member),
-        {
-            "machine": command.machine,
-            "address": command.address,
-            "version": command.version,
-            "state": state.value,
-        },
+        machine=command.machine,
+        address=command.address,
+        version=command.version,
+        state=state.value,
     )
     _end_members(ended, batch)
     return _moved({}, batch)
@@ -129,7 +127,8 @@ def plan_take(command: TakeShards, batch: Batch) -> Result:
     batch.record(
         AuditEventType.SHARDS_TAKEN,
         ("member", command.member),
-        {"epochs": epochs, "from": sorted(losers - {""})},
+        epochs=epochs,
+        **{"from": sorted(losers - {""})},
     )
     _end_members(_emptied(losers, cache), batch)
     return _moved({"taken": epochs}, batch)
@@ -155,10 +154,8 @@ def plan_give(command: GiveShards, batch: Batch) -> Result:
     batch.record(
         AuditEventType.SHARDS_GIVEN,
         ("member", command.member),
-        {
-            "epochs": {str(shard): epoch for shard, epoch in given.items()},
-            "to": command.to,
-        },
+        epochs={str(shard): epoch for shard, epoch in given.items()},
+        to=command.to,
     )
     if _is_replaced(command.member, cache) and not _holds(command.member, cache):
         _end_members([command.member], batch)
@@ -215,7 +212,7 @@ def _end_members(members: Collection[str], batch: Batch) -> None:
 
 def _change(member: str, known: KnownMember, state: MemberState, batch: Batch) -> None:
     _store_member(member, replace(known, state=state), batch)
-    batch.record(AuditEventType.MEMBER_CHANGED, ("member", member), {"state": state.value})
+    batch.record(AuditEventType.MEMBER_CHANGED, ("member", member), state=state.value)
 
 
 def _store_member(member: str, known: KnownMember, batch: Batch) -> None:

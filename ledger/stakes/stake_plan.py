@@ -171,11 +171,9 @@ def _moved(
     batch.record(
         AuditEventType.STAKE_DEPOSITED if is_deposit else AuditEventType.STAKE_WITHDRAWN,
         ("stake", command.agent_did),
-        {
-            "amountCredits": credits_text(command.amount_micro),
-            "walletDid": wallet_did,
-            "entryIds": entry_ids,
-        },
+        amountCredits=credits_text(command.amount_micro),
+        walletDid=wallet_did,
+        entryIds=entry_ids,
     )
     free_micro, locked_micro = stake_parts(command.agent_did, batch)
     return {

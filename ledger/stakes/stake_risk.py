@@ -309,4 +309,4 @@ def _change(
     payload = {**members, "entryIds": entry_ids}
     if event is AuditEventType.STAKE_SLASHED or not lock.is_sealed:
         payload["amountCredits"] = credits_text(micro)
-    batch.record(event, ("stake", lock.agent_did), payload)
+    batch.record(event, ("stake", lock.agent_did), **payload)

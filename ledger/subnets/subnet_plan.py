@@ -117,13 +117,11 @@ def plan_create_subnet(command: CreateSubnet, batch: Batch) -> Result:
     batch.record(
         AuditEventType.SUBNET_CREATED,
         ("subnet", subnet_id),
-        {
-            "ownerDid": actor_did,
-            "name": command.name,
-            "policyType": command.policy_type.value,
-            "members": len(listed),
-            "joined": len(joined),
-        },
+        ownerDid=actor_did,
+        name=command.name,
+        policyType=command.policy_type.value,
+        members=len(listed),
+        joined=len(joined),
     )
     return {}
 
@@ -249,4 +247,4 @@ def _changed(known: KnownSubnet, event: AuditEventType, batch: Batch, **payload:
     """Record a change of a subnet, which all owner processes then read again."""
     batch.put(CHANGED_SUBNETS, known.id, {"id": known.id})
     batch.is_directory_changed = True
-    batch.record(event, ("subnet", known.id), {"ownerDid": known.owner_did, **payload})
+    batch.record(event, ("subnet", known.id), ownerDid=known.owner_did, **payload)

@@ -18,8 +18,6 @@ def add_settle_reads(command: SettleTask, read_set: ReadSet) -> None:
 def plan_settle_task(command: SettleTask, batch: Batch) -> Result:
     """Record that a task is settled; its payments are those of its workflow's steps."""
     batch.record(
-        AuditEventType.WORKFLOW_SETTLED,
-        ("workflow", command.workflow_id),
-        {"taskId": command.task_id},
+        AuditEventType.WORKFLOW_SETTLED, ("workflow", command.workflow_id), taskId=command.task_id
     )
     return {}

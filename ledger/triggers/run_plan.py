@@ -144,7 +144,7 @@ def stopped(
 def record_change(event: AuditEventType, known: KnownTrigger, batch: Batch, **payload: Any) -> int:
     """Record an event of a trigger; return the id of the audit entry."""
     owned = {"ownerDid": known.owner_did, **payload}
-    return batch.record(event, ("trigger", known.id), owned)
+    return batch.record(event, ("trigger", known.id), **owned)
 
 
 def _check_decided(run: TriggerRun, batch: Batch, *, is_active: bool = True) -> KnownTrigger:

@@ -70,7 +70,7 @@ def plan_revoke_agent(command: RevokeAgent, batch: Batch) -> Result:
     payload: dict[str, Any] = {"reason": command.reason, "evidenceHash": hash_text(evidence)}
     if command.expires_ms is not None:
         payload["expiresAt"] = iso_ms(command.expires_ms)
-    batch.record(AuditEventType.AGENT_REVOKED, ("agent", did), payload)
+    batch.record(AuditEventType.AGENT_REVOKED, ("agent", did), **payload)
     return {"revokedMs": batch.now_ms}
 
 

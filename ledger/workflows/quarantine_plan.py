@@ -89,7 +89,7 @@ def plan_resume(command: ResumeWorkflow, batch: Batch) -> Result:
     code, escrow.quarantine = escrow.quarantine, None
     set_halted(command.workflow_id, escrow, batch, is_halted=True)
     target = ("workflow", command.workflow_id)
-    batch.record(AuditEventType.WORKFLOW_RESUMED, target, {"code": code.value})
+    batch.record(AuditEventType.WORKFLOW_RESUMED, target, code=code.value)
     return {}
 
 
@@ -111,7 +111,7 @@ def _quarantine(
     escrow.quarantine = code
     set_halted(command.workflow_id, escrow, batch, is_halted=True)
     payload = {"code": code.value, "commandKey": command.key}
-    batch.record(AuditEventType.WORKFLOW_QUARANTINED, ("workflow", command.workflow_id), payload)
+    batch.record(AuditEventType.WORKFLOW_QUARANTINED, ("workflow", command.workflow_id), **payload)
     return code.value
 
 

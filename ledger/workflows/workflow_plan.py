@@ -141,12 +141,10 @@ def plan_publish(command: PublishWorkflow, batch: Batch) -> Result:
     batch.record(
         AuditEventType.WORKFLOW_PUBLISHED,
         ("workflow", command.workflow_id),
-        {
-            "payerDid": command.payer_did,
-            "taskId": command.task_id,
-            "estimateCredits": credits_text(command.estimate_micro),
-            **({} if command.run is None else {"templateId": command.run.trigger_id}),
-        },
+        payerDid=command.payer_did,
+        taskId=command.task_id,
+        estimateCredits=credits_text(command.estimate_micro),
+        **({} if command.run is None else {"templateId": command.run.trigger_id}),
     )
     if command.has_hold:
         _hold(command, wallet, batch)  # (4)
@@ -257,11 +255,9 @@ def _hold(command: PublishWorkflow, wallet: Account | None, batch: Batch) -> Non
     batch.record(
         AuditEventType.ESCROW_HELD,
         ("workflow", command.workflow_id),
-        {
-            "amountCredits": credits_text(hold),
-            "entryIds": held,
-            "feeBps": command.fee_bps,
-        },
+        amountCredits=credits_text(hold),
+        entryIds=held,
+        feeBps=command.fee_bps,
     )
 
 
@@ -282,13 +278,11 @@ def _pay(command: AdvanceWorkflow, payment: NodePaid, batch: Batch) -> None:
     batch.record(
         AuditEventType.PAYMENT_SETTLED,
         ("workflow", command.workflow_id),
-        {
-            "nodeId": payment.line,
-            "agentDid": payment.agent_did,
-            "agentCredits": credits_text(split.agent_micro),
-            "feeCredits": credits_text(split.fee_micro),
-            "entryIds": entry_ids,
-        },
+        nodeId=payment.line,
+        agentDid=payment.agent_did,
+        agentCredits=credits_text(split.agent_micro),
+        feeCredits=credits_text(split.fee_micro),
+        entryIds=entry_ids,
     )
 
 
@@ -317,7 +311,7 @@ def _finish(
     batch.record(
         AuditEventType.WORKFLOW_CANCELLED if is_cancelled else AuditEventType.WORKFLOW_FINISHED,
         target,
-        payload,
+        **payload,
     )
     if escrow is None:
         return 0
@@ -330,7 +324,8 @@ def _finish(
     batch.record(
         AuditEventType.ESCROW_RELEASED,
         target,
-        {"refundedCredits": credits_text(rest), "entryIds": entry_ids},
+        refundedCredits=credits_text(rest),
+        entryIds=entry_ids,
     )
     return rest
 
@@ -376,13 +371,13 @@ def _store_records(
         batch.record(
             _NODE_EVENTS[change.status],
             ("workflow", workflow_id),
-            node_payload(change, attempts.get(change.node)),
+            **node_payload(change, attempts.get(change.node)),
         )
     if skipped:
         batch.record(
             AuditEventType.NODE_SKIPPED,
             ("workflow", workflow_id),
-            {"nodeIds": [change.node for change in skipped]},
+            nodeIds=[change.node for change in skipped],
         )
     return end
 

@@ -221,19 +221,14 @@ class Batch:
         """The id of the audit entry of the command that is being planned, None without events."""
         return self.cache.head.audit_seq + 1 if self._events else None
 
-    def record(
-        self,
-        event: AuditEventType,
-        target: tuple[str, str],
-        payload: dict[str, Any] | None = None,
-    ) -> int:
+    def record(self, event: AuditEventType, target: tuple[str, str], /, **payload: Any) -> int:
         """Add an event about `target` (type, id) to the command that is being planned.
 
         Args:
             payload: texts, integers, lists and objects with ASCII keys.
         Returns: the id of the command's audit entry.
         """
-        self._events.append(_Event(event, *target, payload or {}))
+        self._events.append(_Event(event, *target, payload))
         return self.cache.head.audit_seq + 1
 
     def add_parties(self, *dids: str | None) -> None:
@@ -365,7 +360,7 @@ class Batch:
         """Add the event of a refused command, which names no actor."""
         self.actor_did = ""
         payload = {"code": refusal.code.value, "detail": refusal.detail}
-        self.record(AuditEventType.COMMAND_REFUSED, ("command", key), payload)
+        self.record(AuditEventType.COMMAND_REFUSED, ("command", key), **payload)
 
     def parameters(self) -> tuple[Any, ...]:
         """Return the parameters of the function that commits a batch, in its order."""
