@@ -21,6 +21,7 @@ from ledger.schema import (
     agent_live,
     capability_price,
     capability_version,
+    columns,
     former_key,
     head,
     reputation,
@@ -50,7 +51,8 @@ class Kept:
         name: of its rows, and of the parameter with what an earlier look has seen of them.
         query: selects the rows with `key` and `changed`.
         key: columns that are unique together, the last one by itself: the order of a whole read.
-        changed: the column that grows with each change, the order of what has changed.
+        changed: the column that grows with each change, the order of what has changed; None:
+            `changed_id`.
         is_changed: what has changed since an earlier look; None: what is above it.
     """
 
@@ -59,10 +61,11 @@ class Kept:
         name: str,
         query: sql.Select[Any],
         *key: sql.ColumnElement[Any],
-        changed: sql.ColumnElement[int],
+        changed: sql.ColumnElement[int] | None = None,
         is_changed: sql.ColumnElement[bool] | None = None,
     ) -> None:
         self.name = name
+        changed = query.selected_columns["changed_id"] if changed is None else changed
         if is_changed is None:
             is_changed = changed > sql.bindparam(name, type_=sql.BigInteger)
         self.has_changed = sql.exists().where(is_changed)
@@ -112,16 +115,8 @@ class _Paged:
 AGENTS: Final = Kept(
     "agents",
     sql.select(
-        agent.c.did,
-        agent.c.owner_did,
-        agent.c.card,
-        agent.c.endpoint,
-        agent.c.public_key,
-        agent.c.signing_secret,
-        agent.c.status,
-        agent.c.registered_ms,
-        agent.c.updated_ms,
-        agent.c.changed_id,
+        *columns(agent, "did owner_did card endpoint public_key signing_secret status"),
+        *columns(agent, "registered_ms updated_ms changed_id"),
         # Trust does not pass to an heir.
         sql.and_(
             agent.c.is_trusted,
@@ -140,47 +135,21 @@ AGENTS: Final = Kept(
     ),
     agent.c.registered_ms,
     agent.c.did,
-    changed=agent.c.changed_id,
 )
-PRICES: Final = Kept(
-    "prices",
-    sql.select(capability_price),
-    capability_price.c.capability_id,
-    changed=capability_price.c.changed_id,
-)
+PRICES: Final = Kept("prices", sql.select(capability_price), capability_price.c.capability_id)
 # Without their schemas.
 VERSIONS: Final = Kept(
     "versions",
-    sql.select(
-        capability_version.c.id,
-        capability_version.c.capability_id,
-        capability_version.c.version,
-        capability_version.c.status,
-        capability_version.c.changed_id,
-    ),
+    sql.select(*columns(capability_version, "id capability_id version status changed_id")),
     capability_version.c.id,
-    changed=capability_version.c.changed_id,
 )
 REVOCATIONS: Final = Kept(
     "revocations",
-    sql.select(
-        revocation.c.did, revocation.c.expires_ms, revocation.c.ended_ms, revocation.c.changed_id
-    ),
+    sql.select(*columns(revocation, "did expires_ms ended_ms changed_id")),
     revocation.c.did,
-    changed=revocation.c.changed_id,
 )
-REPUTATIONS: Final = Kept(
-    "reputations",
-    sql.select(reputation),
-    reputation.c.agent_did,
-    changed=reputation.c.changed_id,
-)
-STAKES: Final = Kept(
-    "stakes",
-    STAKE_PARTS,
-    stake.c.agent_did,
-    changed=stake.c.changed_id,
-)
+REPUTATIONS: Final = Kept("reputations", sql.select(reputation), reputation.c.agent_did)
+STAKES: Final = Kept("stakes", STAKE_PARTS, stake.c.agent_did)
 # Whole, each with who has joined and its policies.
 SUBNETS: Final = Kept(
     "subnets",
@@ -198,7 +167,6 @@ SUBNETS: Final = Kept(
         ).label("policies"),
     ),
     subnet.c.id,
-    changed=subnet.c.changed_id,
 )
 LIVE: Final = Kept(
     "live",

@@ -7,7 +7,7 @@ from typing import Final
 import sqlalchemy as sql
 
 from ledger.reads.reader import LedgerReader, RowDict
-from ledger.schema import entry, invoice, invoice_line
+from ledger.schema import columns, entry, invoice, invoice_line
 
 LINES_SHOWN_MAX: Final = 1_000
 REFUND_KINDS: Final = ("refund", "fee_refund", "stake_refund")
@@ -41,12 +41,8 @@ async def line_rows(reader: LedgerReader, invoice_id: str) -> list[RowDict]:
     """
     query = (
         sql.select(
-            invoice_line.c.entry_id,
-            invoice_line.c.amount_micro,
-            entry.c.kind,
-            entry.c.workflow_id,
-            entry.c.node_id,
-            entry.c.created_ms,
+            *columns(invoice_line, "entry_id amount_micro"),
+            *columns(entry, "kind workflow_id node_id created_ms"),
             sql.func.count().over().label("line_count"),
         )
         .join(entry, entry.c.id == invoice_line.c.entry_id)

@@ -12,7 +12,7 @@ from sqlalchemy.dialects.postgresql import ARRAY
 from core.workflow.transitions import NodeStatus
 from ledger.reads.prepared import PreparedStatement
 from ledger.reads.reader import LedgerReader, RowDict
-from ledger.schema import command, node, workflow
+from ledger.schema import columns, command, node, workflow
 from ledger.workflows.workflow_statements import IDS
 
 _ASKED: Final = (
@@ -25,13 +25,7 @@ _ASKED: Final = (
 )
 _DISPATCHED: Final = PreparedStatement.of(
     sql.select(
-        node.c.workflow_id,
-        node.c.name,
-        node.c.status,
-        node.c.attempt,
-        node.c.verify_attempt,
-        node.c.agent_did,
-        node.c.verifier_did,
+        *columns(node, "workflow_id name status attempt verify_attempt agent_did verifier_did"),
         node.c.key_version,
     ).join(_ASKED, sql.and_(node.c.workflow_id == _ASKED.c.id, node.c.name == _ASKED.c.name))
 )

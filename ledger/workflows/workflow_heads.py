@@ -15,7 +15,7 @@ from core.ids import canonical_uuid
 from ledger.reads.prepared import PreparedStatement
 from ledger.reads.reader import LedgerReader
 from ledger.reads.stored import StoredWorkflow, WorkflowHead
-from ledger.schema import node, workflow
+from ledger.schema import columns, node, workflow
 from ledger.workflows.workflow_statements import SPENT
 
 _ASKED: Final = (
@@ -46,12 +46,7 @@ _NODES: Final = (
 _HEADS: Final = PreparedStatement.of(
     sql.select(
         _ASKED.c.did.label("asked_did"),
-        workflow.c.id,
-        workflow.c.task_id,
-        workflow.c.payer_did,
-        workflow.c.status,
-        workflow.c.hold_micro,
-        workflow.c.quarantined_ms,
+        *columns(workflow, "id task_id payer_did status hold_micro quarantined_ms"),
         SPENT.label("spent_micro"),
         sql.func.octet_length(workflow.c.manifest).label("manifest_bytes"),
         _NODES.c.is_agent,
