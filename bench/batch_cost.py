@@ -316,6 +316,7 @@ def main() -> None:
         compare(arguments.other.resolve(), this, **sizes)
         return
     with tempfile.TemporaryDirectory(prefix="cbb-") as folder:
+        Path(folder).chmod(0o711)  # root's Postgres is another user's
         home, run_folder = Path(folder, "pg"), Path(folder, "run")
         home.mkdir()
         run_folder.mkdir(mode=0o700)

@@ -214,6 +214,7 @@ def short_folder() -> Iterator[Path]:
     has_room = _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free >= _MEMORY_BYTES_MIN
     prefix = f"cbt-{os.getpid()}-"
     folder = Path(tempfile.mkdtemp(prefix=prefix, dir=_MEMORY if has_room else None))
+    folder.chmod(0o711)  # where root runs the tests, another user runs Postgres
     yield folder
     shutil.rmtree(folder)
 

@@ -29,7 +29,7 @@ import psycopg
 from psycopg import sql
 
 from ledger.embedded import conf
-from ledger.embedded.tethered import capabilities, may_keep_search, tethered_command
+from ledger.embedded.tethered import capabilities, tethered_command
 
 MAJOR_VERSION = 18
 DATABASE = "callboard"
@@ -75,7 +75,7 @@ def check_server_user(run_folder: Path) -> None:
         EmbeddedPostgresError: it has none; the text says what to do.
     """
     user = _unprivileged_user()
-    if user and not may_keep_search() and not _is_reachable(run_folder.parent, user):
+    if user and not _is_reachable(run_folder.parent, user):
         raise EmbeddedPostgresError(
             f"Postgres runs as the user 'nobody', who cannot enter {run_folder.parent}: set TMPDIR"
             " to a folder that every user can enter, such as /tmp, or start callboard as another"
@@ -116,7 +116,6 @@ class EmbeddedPostgres:
         self._progress = progress
         self._bin = bin_folder()
         self._user = _unprivileged_user()
-        self._keeps_search = False
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -196,20 +195,15 @@ class EmbeddedPostgres:
     def _open_ways(self) -> None:
         """Decide how the server's user gets to its programs and folders below private ones.
 
-        It keeps CAP_DAC_READ_SEARCH where this process can pass it on. Where it cannot, the user
-        gets a copy of the programs, and never names its data folder by a path.
+        The user gets a copy of the programs, and never names its data folder by a path.
         """
         self._bin = bin_folder()
         # `initdb` has a shell start the server, by a path between double quotes.
         is_copied = bool(set(str(self._bin)) & set('"$`\\'))
         if self._user is not None:
             programs = [self._bin / name for name in ("initdb", _PROGRAM)]
-            is_private = not all(_is_open(program, self._user) for program in programs)
-            folders = (self._bin, self.folder.parent, self._run_folder)
-            reachable = [_is_reachable(folder, self._user) for folder in folders]
-            self._keeps_search = (is_private or not all(reachable)) and may_keep_search()
-            # The capability lets its holder read, and not execute.
-            is_copied |= is_private or not (reachable[0] or self._keeps_search)
+            is_copied |= not all(_is_open(program, self._user) for program in programs)
+            is_copied |= not _is_reachable(self._bin, self._user)
         if is_copied:
             self._bin = _copy_programs(self._bin, self.socket_folder / "programs")
 
@@ -223,12 +217,11 @@ class EmbeddedPostgres:
     ) -> subprocess.Popen[bytes]:
         """Start a program of the server, on a data folder, as the server's user."""
         is_hidden = self._user is not None and not _is_reachable(folder, self._user)
-        name = _WORKING_FOLDER if is_hidden and not self._keeps_search else str(folder)
+        name = _WORKING_FOLDER if is_hidden else str(folder)
         command = tethered_command(
             [str(self._bin / program), "-D", name, *arguments],
             end_signal=end_signal,
             user=self._user,
-            keep_search=self._keeps_search,
         )
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, cwd=folder, **streams)
 
