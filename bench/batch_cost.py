@@ -102,7 +102,7 @@ class Flows:
     @property
     def backend_pid(self) -> int:
         """The process that commits."""
-        return self._store.backend_pid
+        return self._store._connection.info.backend_pid
 
     async def run(self, flows: int) -> None:
         """Take this many workflows together from their publish to their end."""

@@ -34,8 +34,6 @@ class SchemaTooNew(LedgerUnavailable):
     def __init__(self, needed: int, version: int) -> None:
         reason = f"the schema needs code of version {needed}, this is {version}: deploy newer code"
         super().__init__(reason, is_servers=True)
-        self.needed = needed
-        self.version = version
 
 
 class BatchRefused(Exception):
@@ -57,13 +55,6 @@ class BatchRefused(Exception):
 
 class LedgerIntegrityError(Exception):
     """What this process remembers of the chain or the counters is wrong: stop."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
-
-    def __str__(self) -> str:
-        return f"ledger integrity: {self.reason}"
 
 
 class LedgerFenced(LedgerIntegrityError):

@@ -80,10 +80,8 @@ class CommitStatistics:
     lag_ms: float = 0.0
     batches: int = 0
     commands: int = 0
-    round_trips: int = 0
     batch_max: int = 0
     commit_ms_total: float = 0.0
-    commit_ms_max: float = 0.0
     reopened: int = 0
     divided: int = 0
     refused: int = 0
@@ -322,7 +320,6 @@ class GroupCommit:
             is_open=store is not None,
             queued=self._queue.commands,
             lag_ms=0.0 if began_s is None else (time.perf_counter() - began_s) * 1_000,
-            round_trips=self._counts.round_trips + (store.round_trips if store is not None else 0),
         )
 
     async def _run(self) -> None:
@@ -476,7 +473,6 @@ class GroupCommit:
         counts.commands += len(commands)
         counts.batch_max = max(counts.batch_max, len(commands))
         counts.commit_ms_total += took_ms
-        counts.commit_ms_max = max(counts.commit_ms_max, took_ms)
         self.step_counts.note(commands, outcomes, self._now_ms())
         for (submission, position), outcome in zip(batch.places, outcomes, strict=True):
             submission.settle(position, outcome)
@@ -578,7 +574,6 @@ class GroupCommit:
         store, self._store = self._store, None
         if store is not None:
             self._proven_ms = store.proven_ms
-            self._counts.round_trips += store.round_trips
             await store.close()
 
     def _refuse_waiting(self, reason: str) -> None:

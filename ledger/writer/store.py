@@ -228,11 +228,6 @@ class LedgerStore:
         await self._connection.close()
 
     @property
-    def backend_pid(self) -> int:
-        """The process id of the server's side of the connection, for benchmarks and faults."""
-        return self._connection.info.backend_pid
-
-    @property
     def cache(self) -> StateCache:
         """The committed state that planning looks at."""
         assert self._cache is not None, "a store is not used after a commit that failed"

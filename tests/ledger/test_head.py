@@ -183,7 +183,7 @@ async def test_writer_whose_session_was_ended_comes_back_as_a_standby(ledgers: L
     second, start = await ledgers.standby()
     while not start.done():  # the one whose session was ended may be quicker
         assert writer._store is not None
-        pid = writer._store.backend_pid
+        pid = writer._store._connection.info.backend_pid
         ledgers.auditor.one("SELECT pg_terminate_backend(%s, 60000)", pid)
         await until(lambda: start.done() or writer._store is None)
         await until(lambda: start.done() or writer._store is not None)

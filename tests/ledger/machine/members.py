@@ -164,7 +164,9 @@ class MemberRules(MoneyMachine):
     def crash(self) -> None:
         """The writer's connection dies; a new writer takes over."""
         self.done_now("loss")
-        self.auditor.one("SELECT pg_terminate_backend(%s, 5000)", self.store.backend_pid)
+        self.auditor.one(
+            "SELECT pg_terminate_backend(%s, 5000)", self.store._connection.info.backend_pid
+        )
         lost = deposit(1, owner_did=self.payers[0])
         with pytest.raises(LedgerUnavailable):
             self.run(self.store.commit([lost], self.now))
