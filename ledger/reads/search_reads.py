@@ -9,7 +9,7 @@ Decision registry-and-discovery.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 import sqlalchemy as sql
 
@@ -19,8 +19,6 @@ from ledger.reads.stored import RowDict
 from ledger.reads.turns import ReadTurns
 from ledger.schema import READER_ROLE
 
-SEARCH_TIMEOUT_MS: Final = 2_000
-
 
 class SearchReads:
     """The connections of one process's searches.
@@ -28,12 +26,12 @@ class SearchReads:
     Args:
         url: `postgresql://…` of a login that is a member of `ledger_reader`.
         timeout_s: how long a search waits for the connection, and then for a silent server.
-        search_timeout_ms: how long the server works on one search.
     """
 
-    def __init__(
-        self, url: str, *, timeout_s: float, search_timeout_ms: int = SEARCH_TIMEOUT_MS
-    ) -> None:
+    # How long the server works on one search.
+    search_timeout_ms = 2_000
+
+    def __init__(self, url: str, *, timeout_s: float) -> None:
         self._turns = ReadTurns()
         self._pool = Pool(
             url,
@@ -42,10 +40,10 @@ class SearchReads:
             size=1,
             timeout_s=timeout_s,
             too_slow=("the search took too long: narrow it, or repeat it later", 5),
-            statement_timeout=str(search_timeout_ms),
+            statement_timeout=str(self.search_timeout_ms),
         )
         self._prepared = PreparedReads(
-            url, timeout_s=timeout_s, statement_timeout_ms=search_timeout_ms
+            url, timeout_s=timeout_s, statement_timeout_ms=self.search_timeout_ms
         )
 
     async def close(self) -> None:

@@ -22,11 +22,6 @@ from ledger.reads.stored import StoredWorkflow
 from ledger.schema import attempt, node, workflow
 from ledger.workflows.workflow_statements import IDS, workflow_select
 
-PAGE_WORKFLOWS_MAX: Final = 100
-# What a process turns into rows within a few milliseconds. A single workflow may have more.
-PAGE_NODES_MAX: Final = 300
-PAGE_BYTES_MAX: Final = 2 * 1024 * 1024
-
 
 class PageKey(NamedTuple):
     """A workflow by its place in the order of pages."""
@@ -140,24 +135,17 @@ class UnfinishedPages:
     Args:
         reader: of the ledger's rows.
         shards: their numbers.
-        workflows_max: of one look at sizes, and so of a page.
-        nodes_max, bytes_max: bounds of a page; one workflow is always in it.
     """
 
-    def __init__(
-        self,
-        reader: LedgerReader,
-        shards: Collection[int],
-        *,
-        workflows_max: int = PAGE_WORKFLOWS_MAX,
-        nodes_max: int = PAGE_NODES_MAX,
-        bytes_max: int = PAGE_BYTES_MAX,
-    ) -> None:
+    # Of one look at sizes, and so of a page.
+    workflows_max = 100
+    # What a process turns into rows within a few milliseconds. A single workflow may have more.
+    nodes_max = 300
+    bytes_max = 2 * 1024 * 1024
+
+    def __init__(self, reader: LedgerReader, shards: Collection[int]) -> None:
         self._reader = reader
         self._shards = sorted(set(shards))
-        self._workflows_max = workflows_max
-        self._nodes_max = nodes_max
-        self._bytes_max = bytes_max
         # In the order of pages, all of them behind the page before.
         self._sized: list[_Sized] = []
         self._is_all_sized = False
@@ -177,7 +165,7 @@ class UnfinishedPages:
         sized = [] if after is None else [one for one in self._sized if one.key > after]
         if after is None or not (sized or self._is_all_sized):
             sized = await self._look_at_sizes(after or _BEFORE_ALL)
-            self._is_all_sized = len(sized) < self._workflows_max
+            self._is_all_sized = len(sized) < self.workflows_max
         self._sized = sized
         count = self._count_of_page(sized)
         found = await self.by_ids([one.key.workflow_id for one in sized[:count]])
@@ -205,7 +193,7 @@ class UnfinishedPages:
             "shards": self._shards,
             "after_ms": start.deadline_ms,
             "after_id": start.workflow_id,
-            "most": self._workflows_max,
+            "most": self.workflows_max,
         }
         return [
             _Sized(PageKey(row["deadline_ms"], str(row["id"])), row["nodes"], row["bytes"])
@@ -217,6 +205,6 @@ class UnfinishedPages:
         for count, one in enumerate(sized):
             rows += one.nodes
             size += one.size
-            if count and (rows > self._nodes_max or size > self._bytes_max):
+            if count and (rows > self.nodes_max or size > self.bytes_max):
                 return count
         return len(sized)

@@ -205,9 +205,10 @@ async def test_odd_words_find_nothing_and_harm_nothing(
 
 
 async def test_a_search_that_takes_too_long_is_ended(
-    database: Database, store: LedgerStore, reader: LedgerReader
+    database: Database, store: LedgerStore, reader: LedgerReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    short = SearchReads(database.service_url, timeout_s=5, search_timeout_ms=50)
+    monkeypatch.setattr(SearchReads, "search_timeout_ms", 50)
+    short = SearchReads(database.service_url, timeout_s=5)
     before, reader.searches = reader.searches, short
     with psycopg.connect(database.superuser_url) as connection:
         connection.execute("LOCK TABLE callboard.offer, callboard.offer_word")

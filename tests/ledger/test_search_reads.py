@@ -88,8 +88,11 @@ async def test_a_turn_is_passed_on_by_those_that_leave() -> None:
         assert "reads=1" in repr(all_.turns)
 
 
-async def test_the_server_ends_a_search_that_takes_too_long(database: Database) -> None:
-    searches = SearchReads(database.service_url, timeout_s=30, search_timeout_ms=50)
+async def test_the_server_ends_a_search_that_takes_too_long(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SearchReads, "search_timeout_ms", 50)
+    searches = SearchReads(database.service_url, timeout_s=30)
     with pytest.raises(ServiceError) as caught:
         await searches.rows(sql.text("SELECT pg_sleep(60)"), caller="a")
     assert (caught.value.code, caught.value.retry_after_s) == (ErrorCode.OVERLOADED, 5)

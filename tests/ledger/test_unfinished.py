@@ -28,7 +28,9 @@ async def paged(reader: LedgerReader, **bounds: int) -> list[list[str]]:
     """Return the ids of every page."""
     found: list[list[str]] = []
     after: PageKey | None = None
-    pages = UnfinishedPages(reader, ALL, **bounds)
+    pages = UnfinishedPages(reader, ALL)
+    for name, most in bounds.items():
+        setattr(pages, name, most)
     while True:
         page, after = await pages.page(after)
         found.append([stored.workflow_id for stored in page])
@@ -135,7 +137,8 @@ async def test_page_that_fails_is_read_again_and_says_what_is_stored_by_then(
     flows = sorted((Flow() for _ in range(4)), key=lambda flow: flow.id)
     await store.commit([flow.publish() for flow in flows], AT)
     async with CountingReader(database.service_url) as reader:
-        pages = UnfinishedPages(reader, ALL, bytes_max=1)
+        pages = UnfinishedPages(reader, ALL)
+        pages.bytes_max = 1
         first, after = await pages.page(None)
         reader.failing = {4}
         with pytest.raises(ServiceError):

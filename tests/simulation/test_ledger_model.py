@@ -118,7 +118,8 @@ async def assert_same_rows(
     reader: LedgerReader, model: LedgerModel, shards: Collection[int] = range(SHARDS)
 ) -> None:
     """What a member would restore from is the same."""
-    pages = UnfinishedPages(reader, shards, workflows_max=10_000, nodes_max=10**6, bytes_max=10**9)
+    pages = UnfinishedPages(reader, shards)
+    pages.workflows_max, pages.nodes_max, pages.bytes_max = 10_000, 10**6, 10**9
     real = {stored.id: stored for stored in (await pages.page(None))[0]}
     expected = {stored.id: stored for stored in model.unfinished(shards)}
     assert real.keys() == expected.keys()
