@@ -8,28 +8,15 @@ from __future__ import annotations
 
 from callboard.errors import STILL_RUNNING, StillRunning, WorkflowFailed
 from core.records.api.agents import *
-from core.records.api.audit_log import *
-from core.records.api.discovery import *
 from core.records.api.identity import *
 from core.records.api.kinds import Credits as Credits
 from core.records.api.market import *
-from core.records.api.money import *
-from core.records.api.operators.books import *
-from core.records.api.operators.cluster import *
-from core.records.api.operators.keys import *
-from core.records.api.peer_money import *
+from core.records.api.operators import *
 from core.records.api.peers import *
-from core.records.api.planning import *
-from core.records.api.problems import *
-from core.records.api.proofs import *
-from core.records.api.receipts import *
-from core.records.api.registry.capability_versions import *
+from core.records.api.record import *
 from core.records.api.review import *
-from core.records.api.subnets import *
-from core.records.api.traces import *
 from core.records.api.triggers import *
 from core.records.api.trust import *
-from core.records.api.webhooks import *
 from core.records.api.workflows import *
 from core.records.api.workflows import FINISHED as FINISHED
 from core.records.api.workflows import Workflow as Workflow

@@ -28,7 +28,7 @@ from actors.values.value_process import ValueProcess
 from core.canonical import canonical, hash_bytes
 from core.errors import NodeErrorCode
 from core.json_text import Raw, read_json
-from core.records.mapping import InputMapping
+from core.records.graph import InputMapping
 from core.workflow.dag import CompiledNode
 from core.workflow.events import BlobRef, Failure, Verdict
 from core.workflow.inputs import (

@@ -19,9 +19,8 @@ from actors.directory.peer_directory import PeerDirectory
 from actors.transport.messages import PublishReply, PublishRequest
 from core.errors import Problem, ProblemList, ServiceError
 from core.json_text import read_json
-from core.records.graph import node_path
+from core.records.graph import InputMapping, node_path
 from core.records.manifest_problems import refused_manifest
-from core.records.mapping import InputMapping
 from core.schemas.mapping_fit import Looks, SchemaTypes, find_misfit
 from core.workflow.dag import CompiledNode, CompiledWorkflow
 from core.workflow.unused_members import list_unused

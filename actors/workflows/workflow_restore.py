@@ -16,8 +16,7 @@ from msgspec.structs import replace
 from actors.workflows.running_workflow import RunningWorkflow
 from core.errors import NodeErrorCode
 from core.json_text import read_json
-from core.records.manifest import parse_manifest
-from core.records.stored_manifest import read_stored_manifest
+from core.records.manifest import parse_manifest, read_stored_manifest
 from core.settings import Settings
 from core.workflow.actions import Action
 from core.workflow.dag import CompiledWorkflow, WorkflowLimits, compile_workflow

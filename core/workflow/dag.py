@@ -14,10 +14,9 @@ from msgspec import field
 from core.errors import Problem, ProblemList
 from core.json_text import write_json
 from core.message import Message
-from core.records.graph import node_path, plan_graph
+from core.records.graph import InputMapping, node_path, plan_graph
 from core.records.manifest import WorkflowManifest
 from core.records.manifest_problems import refused_manifest
-from core.records.mapping import InputMapping
 
 WAIT_FOR_AGENT_MS: Final = 60_000
 

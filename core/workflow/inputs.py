@@ -14,7 +14,7 @@ from typing import Any, Final
 from core.canonical import canonical
 from core.errors import NodeErrorCode
 from core.json_text import write_json
-from core.records.mapping import InputMapping
+from core.records.graph import InputMapping
 from core.wording import counted, kind_of, names_text, quoted
 from core.workflow.dag import CompiledNode
 from core.workflow.events import Failure, Verdict

@@ -12,9 +12,8 @@ from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from core.json_text import read_json
-from core.records.graph import node_path
+from core.records.graph import InputMapping, node_path
 from core.records.manifest import NodeDefinition, WorkflowManifest
-from core.records.mapping import InputMapping
 from core.schemas.mapping_fit import Looks, SchemaTypes, json_type
 from core.wording import counted, kind_of, names_text, quoted
 from core.workflow.dag import CompiledNode, CompiledWorkflow

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from core.records.api.subnets import MEMBERS_MAX
+from core.records.api.peers import MEMBERS_MAX
 from core.records.audit import AuditEventType
 from core.records.statuses import SubnetType
 from ledger.connections.connecting import fetch

@@ -57,7 +57,7 @@ AUDIT_EVENT: Final = Table.of(
     "target_id text NOT NULL",
     "PRIMARY KEY (audit_id, number)",
 )
-# The audit entries of each party (core/records/audit_parties.py).
+# The audit entries of each party (core/records/audit.py).
 AUDIT_PARTY: Final = Table.of(
     "audit_party",
     "party text NOT NULL",

@@ -10,7 +10,7 @@ from typing import Final
 
 import sqlalchemy as sql
 
-from core.records.api.webhooks import TEST_EVENT
+from core.records.api.triggers import TEST_EVENT
 from ledger.connections.pools import OperationalPool
 from ledger.reads.reader import LedgerReader, RowDict
 from ledger.schema import event_delivery, webhook

@@ -15,8 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from core.errors import ErrorCode
 from core.money import ISSUED_MICRO_MAX
-from core.records.audit import LIFE_EVENTS, AuditEventType
-from core.records.audit_parties import Named, named_in
+from core.records.audit import LIFE_EVENTS, AuditEventType, Named, named_in
 from core.timestamps import iso_ms
 from core.trust.hashchain import record_body, record_hash
 from ledger.authority import Authority

@@ -16,9 +16,9 @@ from typing import Annotated, Any, Final
 from urllib.parse import unquote, unquote_to_bytes
 
 from core.errors import Problem
+from core.records.api.agents import SemanticVersion
 from core.records.api.kinds import AgentName, CapabilityId, EntryId, NodeName, TraceId, Uuid, text
 from core.records.api.peers import PeerId
-from core.records.api.registry.capability_versions import SemanticVersion
 from core.records.bounds import DID_CHARS_MAX, text_defect
 
 # Half of a character, so that no decoded text has it.

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from core.errors import ErrorCode
-from core.records.api.problems import Problem
+from core.records.api.record import Problem
 from core.records.api.shape import Schemas
 from serve_app.callers.limits import RateClass
 from serve_app.http.calls import Operation, Repeats

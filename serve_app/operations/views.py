@@ -19,12 +19,12 @@ from core.market.ranking import render_reasons
 from core.money import credits_number
 from core.records.api.agents import Live
 from core.records.api.kinds import Credits, Timestamp, Uuid
-from core.records.api.money import Entry
-from core.records.api.operators.keys import Key, KeyRotated
+from core.records.api.market import Entry
+from core.records.api.operators import Key, KeyRotated
 from core.records.api.record import Record
 from core.records.api.shape import members_of
+from core.records.manifest import read_stored_manifest
 from core.records.statuses import Availability
-from core.records.stored_manifest import read_stored_manifest
 from core.timestamps import iso_ms
 from core.workflow.events import BlobRef
 from core.workflow.traces import trace_of

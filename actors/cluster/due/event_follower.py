@@ -18,7 +18,7 @@ from actors.process.loop_clock import SteadyTime, every
 from core.errors import ServiceError
 from core.ids import uuid7
 from core.json_text import read_json
-from core.records.api.webhooks import ALL_EVENTS
+from core.records.api.triggers import ALL_EVENTS
 from core.triggers.event_match import first_match
 from ledger.proofs.log_position import LogFollower, log_position
 from ledger.reads.event_entries import END_EVENTS

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from actors.process.loop_clock import SteadyTime
 from core.json_text import write_json
-from core.records.api.webhooks import TEST_EVENT
+from core.records.api.triggers import TEST_EVENT
 from core.settings import Settings
 from core.timestamps import iso_ms
 from core.trust.derived_keys import KeyPurpose

@@ -1,26 +1,38 @@
-"""Agents: registrations, what the registry shows of them, heartbeats.
+"""Agents: cards, heartbeats, discovery, and the versions of capabilities.
 
-What a card holds is `core/records/agent.py`'s. Reference: features.md (Agent cards, Registration).
+Reference: features.md (Registration, Discovery, Capability versions).
 """
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Final
 
+from core.capabilities.semver import (
+    COMPARATORS_MAX,
+    RANGE_CHARS_MAX,
+    VERSION_CHARS_MAX,
+    VERSION_PATTERN,
+    is_version,
+    parse_range,
+)
 from core.json_bounds import as_whole
 from core.records.api.kinds import (
+    CapabilityId,
     Count,
     Did,
     Flag,
     Hash,
+    LongText,
     Ratio,
     ShortText,
     Timestamp,
     Yes,
+    text,
+    whole,
     words,
 )
-from core.records.api.problems import Problem
-from core.records.api.record import Page, PageQuery, Record
+from core.records.api.record import Page, PageQuery, Problem, Record
 from core.records.api.shape import (
     Also,
     Body,
@@ -30,13 +42,15 @@ from core.records.api.shape import (
     MaybeNull,
     Mismatch,
     Named,
+    Schema,
+    checked,
 )
+from core.records.bounds import CAPABILITY_ID_PATTERN, NAME_CHARS_MAX, TEXT_CHARS_MAX
 from core.records.statuses import HEARTBEAT_STATUSES, Availability, OwnershipProof
 from core.wording import got_of, kind_of
 
 AGENT_STATUSES: Final = ("active", "inactive")
 SERVED_STATUSES: Final = ("same", "different", "unreachable", "not_compared")
-VERSION_CHARS_MAX: Final = 64
 NUMBER_MAX: Final = 2**31 - 1
 
 AvailabilityWord = Annotated[str, words(Availability)]
@@ -267,3 +281,314 @@ class Lineage(Page[CardPlace]):
 
     plural = "versions"
     row = CardPlace
+
+
+FOUND_MAX: Final = 100
+FOUND_DEFAULT: Final = 20
+LATENCY_MS_MAX: Final = 30 * 24 * 3_600_000
+PRICE_CENTS_MAX: Final = 10**11
+_CAPABILITY: Final = re.compile(CAPABILITY_ID_PATTERN)
+_DIGITS_MAX: Final = 12
+# An id, @ and a range.
+_PATTERN_CHARS_MAX: Final = 128 + 1 + RANGE_CHARS_MAX
+
+
+def _ratio(value: Any) -> float:
+    number = value
+    if isinstance(value, str):
+        try:
+            number = float(value[:_DIGITS_MAX])
+        except ValueError:
+            raise Mismatch(got_of(value), "a number from 0 to 1") from None
+    if isinstance(number, bool) or not isinstance(number, int | float) or not 0 <= number <= 1:
+        raise Mismatch(got_of(value), "a number from 0 to 1")
+    return float(number)
+
+
+def _whole_text(most: int) -> Kind:
+    def take(value: Any) -> int:
+        is_number = isinstance(value, str) and value.isascii() and value.isdigit()
+        if not is_number or len(value) > _DIGITS_MAX or int(value) > most:
+            raise Mismatch(got_of(value), f"a whole number from 0 to {most}")
+        return int(value)
+
+    return Kind({"type": "integer", "minimum": 0, "maximum": most}, take)
+
+
+def _pattern(value: Any) -> str:
+    expected = "a capability's id, its beginning and *, or an id, @ and versions such as >=1.2"
+    if not isinstance(value, str):
+        raise Mismatch(got_of(value), expected)
+    wanted, at, versions = value.partition("@")
+    whole_id = wanted if at else wanted.removesuffix("*")
+    if _CAPABILITY.fullmatch(whole_id) is None or (at and not versions):
+        raise Mismatch(got_of(value), expected)
+    if at:
+        try:
+            parse_range(versions)
+        except ValueError:
+            raise Mismatch(got_of(value), expected) from None
+    return value
+
+
+RatioSent = Annotated[float, Kind({"type": "number", "minimum": 0, "maximum": 1}, _ratio)]
+CapabilityPattern = Annotated[
+    str, Kind({"type": "string", "maxLength": _PATTERN_CHARS_MAX}, _pattern)
+]
+
+
+class DiscoverQuery(Body):
+    """Filters of a discovery; at least one of `q`, `capabilityId` and `ownerDid` is required."""
+
+    q: Annotated[
+        Maybe[str], text(1, TEXT_CHARS_MAX), "Search words; one matching word is enough."
+    ] = None
+    capability_id: Annotated[
+        Maybe[CapabilityPattern],
+        "A capability id, a prefix and `*`, or an id with versions such as `cap.x.y.v1@>=1.2`.",
+    ] = None
+    owner_did: Annotated[Maybe[Did], "Only agents of this owner."] = None
+    limit: Annotated[
+        Maybe[int], _whole_text(10**9), "Maximum number of results, 1 to 100. Default 20."
+    ] = None
+    min_reputation: Annotated[Maybe[RatioSent], "Minimum reputation score, 0 to 1."] = None
+    max_price_cents: Annotated[
+        Maybe[int], _whole_text(PRICE_CENTS_MAX), "Maximum price, in cents."
+    ] = None
+    max_latency_ms: Annotated[
+        Maybe[int], _whole_text(LATENCY_MS_MAX), "Maximum average latency, in milliseconds."
+    ] = None
+    region: Annotated[
+        Maybe[str], text(1, NAME_CHARS_MAX), "Only agents whose card names this region."
+    ] = None
+    subnet: Annotated[
+        Maybe[str], text(1, NAME_CHARS_MAX), "Only agents in the subnet with this id."
+    ] = None
+    availability: Annotated[Maybe[AvailabilityWord], "Only agents with this availability."] = None
+
+
+class DiscoveryRequest(Body):
+    """Search words and filters of a discovery."""
+
+    query: Annotated[str, text(0, TEXT_CHARS_MAX), "Search words; one matching word is enough."]
+    limit: Annotated[
+        MaybeNull[int], whole(1, 10**9), "Maximum number of results, 1 to 100. Default 20."
+    ] = None
+    min_reputation: Annotated[MaybeNull[RatioSent], "Minimum reputation score, 0 to 1."] = None
+    max_price_cents: Annotated[
+        MaybeNull[int], whole(0, PRICE_CENTS_MAX), "Maximum price, in cents."
+    ] = None
+
+
+class FoundAgent(Record):
+    """Agent of a search result."""
+
+    did: Did
+    name: Annotated[str | None, "The `metadata.name` of the card; null without one."]
+    endpoint: Annotated[str, "URL of the agent."]
+
+
+class Found(Record):
+    """One search result: a capability of an agent."""
+
+    agent_did: Did
+    capability_id: str
+    description: Annotated[str, "Description of the capability."]
+    score: Annotated[Ratio, "Rank of the result, 0 to 1."]
+    reputation: Annotated[Ratio, "Reputation score of the agent."]
+    agent: Annotated[FoundAgent, "The agent in short."]
+    why: Annotated[list[str], "Reasons for the match and the rank, in words."]
+
+
+class Discovered(Record):
+    """Search results, best first, and the cards of their agents."""
+
+    results: Annotated[list[Found], "One result per agent and capability, best first."]
+    agents: Annotated[list[Json], "The card of each agent, once."]
+    limit: Annotated[Count, "Maximum number of results of this reply."]
+
+
+# Of one schema in its canonical form, and how deep it may be.
+SCHEMA_BYTES_MAX: Final = 32 * 1024
+SCHEMA_LEVELS_MAX: Final = 32
+SUPPORTED_MAX: Final = 100
+VERSION_STATUSES: Final = ("active", "deprecated")
+
+
+def _range(value: Any) -> str:
+    try:
+        parse_range(value if isinstance(value, str) else "")
+    except ValueError as error:
+        raise Mismatch(got_of(value), str(error).partition("expected ")[2]) from None
+    return str(value)
+
+
+def _supported(value: Any) -> list[str]:
+    if not isinstance(value, list) or not 0 < len(value) <= SUPPORTED_MAX:
+        got = f"{len(value)} items" if isinstance(value, list) else got_of(value)
+        raise Mismatch(got, f"1 to {SUPPORTED_MAX} versions or ranges")
+    return [_range(one) for one in value]
+
+
+_VERSION_SCHEMA: Final[Schema] = {
+    "type": "string",
+    "pattern": VERSION_PATTERN,
+    "maxLength": VERSION_CHARS_MAX,
+}
+_RANGE_SCHEMA: Final[Schema] = {
+    "type": "string",
+    "minLength": 1,
+    "maxLength": RANGE_CHARS_MAX,
+    "description": f"A version, or up to {COMPARATORS_MAX} comparators such as `>=1.2 <2`.",
+}
+_EXPECTED: Final = "a semantic version such as 1.4.0, without build metadata"
+SemanticVersion = Annotated[str, checked(_VERSION_SCHEMA, is_version, _EXPECTED)]
+VersionRange = Annotated[str, Kind(_RANGE_SCHEMA, _range)]
+
+
+class VersionPublication(Body, is_closed=True):
+    """A version of a capability: its schemas, and what changed."""
+
+    capability_id: CapabilityId
+    version: Annotated[SemanticVersion, "Semantic version."]
+    input_schema: Annotated[
+        dict[str, Any], "JSON Schema 2020-12 of the inputs; `$ref` only within the schema."
+    ]
+    output_schema: Annotated[
+        dict[str, Any], "JSON Schema 2020-12 of the result; `$ref` only within the schema."
+    ]
+    changelog: LongText = ""
+    deprecates_version: Annotated[
+        Maybe[SemanticVersion], "Version that this one replaces; it becomes deprecated."
+    ] = None
+    owner_did: Annotated[
+        Maybe[Did],
+        "Owner of the versions. Default: the caller; only administrators may name another.",
+    ] = None
+
+
+class VersionDeprecation(Body, is_closed=True):
+    """Options of a deprecation."""
+
+    successor: Annotated[Maybe[SemanticVersion], "Active version to use instead."] = None
+
+
+class Negotiation(Body, is_closed=True):
+    """The versions that a caller supports."""
+
+    capability_id: CapabilityId
+    supported_versions: Annotated[
+        list[str],
+        Kind(
+            {"type": "array", "items": _RANGE_SCHEMA, "minItems": 1, "maxItems": SUPPORTED_MAX},
+            _supported,
+        ),
+        "Versions or ranges that the caller supports.",
+    ]
+    preferred_version: Annotated[
+        Maybe[VersionRange], "Version that is chosen when it is supported and exists."
+    ] = None
+
+
+class SchemaBreak(Record):
+    """A rule of one version that does not hold in the other."""
+
+    path: Annotated[str, "The member, such as `inputSchema.text`."]
+    affected: Annotated[str, "Who is affected: callers or agents."]
+    was: Annotated[str, "The rule in the earlier version."]
+    now: Annotated[str, "The rule in the later version."]
+    is_decided: Annotated[bool, "false: compatibility could not be shown."]
+
+
+class Compatibility(Record):
+    """Incompatible changes between two versions."""
+
+    from_version: Annotated[str, "The earlier version."]
+    to_version: Annotated[str, "The later version."]
+    is_compatible: Annotated[bool, "Whether there is no incompatible change."]
+    breaks: Annotated[list[SchemaBreak], "Incompatible changes, at most 20."]
+
+
+class CapabilityVersion(Record):
+    """A published version of a capability."""
+
+    version_id: str
+    capability_id: str
+    version: Annotated[str, "Semantic version."]
+    status: Annotated[str, words(VERSION_STATUSES)]
+    schema_hash: Hash
+    changelog: str
+    published_by_did: Annotated[Did, "DID of the caller who published it."]
+    published_at: Annotated[Timestamp, "Time of the publication."]
+    successor: Annotated[str | None, "Version to use instead; null without one."]
+    deprecated_at: Timestamp | None
+    sunset_at: Annotated[
+        Timestamp | None,
+        "Time after which it may be withdrawn, 12 months after the deprecation; null when active.",
+    ]
+
+
+class CapabilityVersionWhole(CapabilityVersion):
+    """A version of a capability with its schemas."""
+
+    input_schema: Annotated[Json, "JSON Schema of the inputs."]
+    output_schema: Annotated[Json, "JSON Schema of the result."]
+    compatibility: Annotated[
+        Compatibility | None, "Changes against the previous version; null for the first."
+    ]
+
+
+class VersionPublished(CapabilityVersion):
+    """A version that was published."""
+
+    success: Yes
+    id: Annotated[str, "Id of the version."]
+    owner_did: Annotated[Did, "Owner of the capability's versions."]
+    deprecates_version: Annotated[str | None, "Version that this one deprecated; null without one."]
+    compatibility: Annotated[
+        Compatibility | None, "Changes against the previous version; null for the first."
+    ]
+
+
+class VersionDeprecated(Record):
+    """A version that was deprecated."""
+
+    success: Yes
+    id: Annotated[str, "Id of the version."]
+    version_id: str
+    capability_id: str
+    version: Annotated[str, "Semantic version."]
+    status: Annotated[str, Kind({"const": "deprecated"})]
+    successor: Annotated[str | None, "Version to use instead; null without one."]
+    deprecated_at: Timestamp
+    sunset_at: Timestamp
+
+
+class CapabilityVersionPage(Page[CapabilityVersion]):
+    """A page of a capability's versions, newest first."""
+
+    plural = "versions"
+    row = CapabilityVersion
+
+    latest: Annotated[str, "The newest active version."]
+
+
+class MigrationStep(Compatibility):
+    """One step from a version to the next."""
+
+    changelog: str
+
+
+class Negotiated(Record):
+    """The version that the caller should use."""
+
+    capability_id: str
+    version_id: str
+    version: Annotated[str, "Semantic version."]
+    status: Annotated[str, words(VERSION_STATUSES)]
+    schema_hash: Hash
+    sunset_at: Timestamp | None
+    latest: Annotated[str, "The newest active version."]
+    migration_path: Annotated[
+        list[MigrationStep], "Steps from this version to the latest; empty when it is the latest."
+    ]

@@ -1,10 +1,12 @@
-"""Peers: other Callboard deployments, their heartbeats, the routes to them and trust events.
+"""Other deployments: peers, their money and trust events; subnets and their policies.
 
-Reference: features.md (Peers, Routing between regions).
+Reference: features.md (Peers, Routing between regions, Subnets and policies); money.md (Work of
+peers).
 """
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Final
 
 from core.records.api.identity import KeyText, SignatureText
@@ -15,9 +17,12 @@ from core.records.api.kinds import (
     CreditsSent,
     Did,
     LastEventId,
+    LongText,
     Ratio,
+    Region,
     TimeMs,
     Timestamp,
+    Uuid,
     Yes,
     matching,
     text,
@@ -26,8 +31,14 @@ from core.records.api.kinds import (
 )
 from core.records.api.record import Page, PageQuery, Record
 from core.records.api.shape import Body, Json, Kind, Maybe, MaybeNull, Mismatch, checked
-from core.records.bounds import CARD_ENDPOINT_PATTERN, REGION_PATTERN, URL_CHARS_MAX
-from core.records.statuses import PeerStatus, RoutingReason
+from core.records.bounds import (
+    CAPABILITY_ID_PATTERN,
+    CARD_ENDPOINT_PATTERN,
+    NAME_CHARS_MAX,
+    URL_CHARS_MAX,
+)
+from core.records.statuses import PeerStatus, PolicyType, RoutingReason, SubnetType
+from core.wording import got_of
 
 TRUST_EVENTS: Final = ("agent.revoked", "agent.unrevoked", "agent.key_rotated", "agent.recovered")
 # Capabilities of one heartbeat, and those that a peer may be limited to.
@@ -60,10 +71,6 @@ PeerId = Annotated[
 DeploymentDid = Annotated[
     str,
     matching("did:callboard:[0-9a-f]{16}", "did:callboard: and 16 lower-case hexadecimal digits"),
-]
-Region = Annotated[
-    str,
-    matching(REGION_PATTERN[1:-1], "1 to 64 letters, digits, dots, dashes, underscores"),
 ]
 BaseUrl = Annotated[str, Kind({**_BASE_URL.schema, "maxLength": URL_CHARS_MAX}, _base_url)]
 Share = Annotated[
@@ -287,3 +294,251 @@ class TrustPageRead(Body):
     after: Annotated[int, whole(0, 2**53)]
     to: Annotated[int, whole(0, 2**53)]
     events: list[TrustEventRead]
+
+
+Month = Annotated[str, matching("20[0-9]{2}-(0[1-9]|1[0-2])", "a month such as 2026-11")]
+# Differences that a check lists.
+DIFFERENCES_MAX: Final = 100
+
+
+class StatementQuery(PageQuery):
+    """The month of a statement."""
+
+    month: Annotated[Maybe[Month], "Month in UTC, such as 2026-11. Default: the current one."] = (
+        None
+    )
+
+
+class CheckQuery(Body):
+    """The period of a check."""
+
+    month: Annotated[Maybe[Month], "Month in UTC, such as 2026-11. Default: the current one."] = (
+        None
+    )
+    start_time: Annotated[
+        Maybe[TimeMs], "Start of the period, included. Needs `endTime`, and no `month`."
+    ] = None
+    end_time: Annotated[Maybe[TimeMs], "End of the period, excluded."] = None
+
+
+class PeerOrder(Record):
+    """An attempt of a node that ran at a peer."""
+
+    order_id: Annotated[str, "Id of the order: the `eventId` of the attempt."]
+    workflow_id: Annotated[Uuid, "Id of the workflow here."]
+    node_id: Annotated[str, "Name of the node."]
+    attempt: Annotated[Count, "Number of the attempt."]
+    outcome: Annotated[str, "`success`, `error`, `timeout`, `lost` or `discarded`."]
+    completed_at: Timestamp
+    paid_credits: Annotated[Credits, "What the payer paid, protocol fee included."]
+    received_credits: Annotated[Credits, "What the clearing account received."]
+    peer_workflow_id: Annotated[Maybe[str], "Id of the order's workflow at the peer."]
+
+
+class Statement(Page[PeerOrder]):
+    """The orders at a peer that ended in a month, newest first, and the sums of all of them."""
+
+    plural = "orders"
+    row = PeerOrder
+
+    peer_id: Annotated[str, "Id of the peer."]
+    month: Annotated[str, "The month, in UTC."]
+    order_count: Annotated[Count, "Number of orders of the month."]
+    paid_credits: Annotated[Credits, "What payers paid in the month, protocol fee included."]
+    received_credits: Annotated[Credits, "What the clearing account received in the month."]
+
+
+class PeerBalance(Record):
+    """What the clearing account of a peer holds, and what this deployment has at the peer."""
+
+    peer_id: Annotated[str, "Id of the peer."]
+    clearing_did: Annotated[Did, "DID of the clearing account here."]
+    clearing_credits: Annotated[Credits, "Credits in the clearing account."]
+    own_did: Annotated[Did, "DID of this deployment, which pays for orders at the peer."]
+    own_credits: Annotated[
+        Credits | None,
+        "Free credits of this deployment at the peer; null: the peer gave no answer.",
+    ]
+    own_pending: Annotated[
+        Credits | None, "Credits that its unfinished orders hold there; null: as `ownCredits`."
+    ]
+
+
+class OrderDifference(Record):
+    """An order whose charge at the peer is not what the clearing account received."""
+
+    order_id: Annotated[str, "Id of the order."]
+    peer_workflow_id: Annotated[MaybeNull[str], "Id of its workflow at the peer; null: none."]
+    outcome: Annotated[MaybeNull[str], "Outcome of the attempt here; null: there is none."]
+    charged_credits: Annotated[Credits, "What the peer charged."]
+    received_credits: Annotated[Credits, "What the clearing account received."]
+
+
+class PeerCheck(Record):
+    """The books of a period, compared order by order."""
+
+    peer_id: Annotated[str, "Id of the peer."]
+    start_time: Annotated[Timestamp, "Start of the period."]
+    end_time: Annotated[Timestamp, "End of the period, excluded."]
+    agrees: Annotated[bool, "Whether there are no differences."]
+    order_count: Annotated[Count, "Orders that ended on both sides."]
+    open_orders: Annotated[
+        Count, "Orders that have not ended on one side yet. They are not compared."
+    ]
+    charged_credits: Annotated[Credits, "What the peer charged for them."]
+    received_credits: Annotated[Credits, "What the clearing account received for them."]
+    lost_credits: Annotated[
+        Credits, "Charged for attempts that did not succeed here, beyond what was paid for them."
+    ]
+    differences: Annotated[
+        list[OrderDifference],
+        f"Orders whose charge there is not what was received here, at most {DIFFERENCES_MAX}."
+        " `lostCredits` are no difference.",
+    ]
+
+
+class Settled(Record):
+    """What was moved out of a clearing account."""
+
+    success: Yes
+    id: Annotated[int, "Number of the entry."]
+    clearing_did: Annotated[Did, "DID of the clearing account."]
+    owner_did: Annotated[Did, "DID of the wallet that received it."]
+    amount: Annotated[Credits, "Amount that was moved."]
+    balance: Annotated[Credits, "Balance of the clearing account."]
+    owner_balance: Annotated[Credits, "Balance of the wallet that received it."]
+
+
+# Listed or joined, with the owner.
+MEMBERS_MAX: Final = 200
+LIMIT_MAX: Final = 10**9
+_CAPABILITY: Final = re.compile(CAPABILITY_ID_PATTERN)
+
+
+def _capability(value: Any) -> str:
+    if isinstance(value, str) and (value == "*" or _CAPABILITY.fullmatch(value.removesuffix("*"))):
+        return value
+    raise Mismatch(got_of(value), "a capability's id, a prefix of ids and *, or *")
+
+
+CapabilityPattern = Annotated[str, Kind({"type": "string", "maxLength": 129}, _capability)]
+
+
+class SubnetRequest(Body, is_closed=True):
+    """A new subnet."""
+
+    name: Annotated[str, text(1, NAME_CHARS_MAX), "Name of the subnet."]
+    member_dids: Annotated[
+        Maybe[list[Did]], "DIDs to list; each is a member once it has joined. At most 199."
+    ] = None
+    policy_type: Annotated[
+        str,
+        words(SubnetType),
+        "`private`: others cannot see it or its agents. `public`: everyone may join.",
+    ]
+    description: Annotated[MaybeNull[LongText], "What the subnet is for."] = None
+
+
+class Subnet(Record):
+    """A subnet."""
+
+    id: Annotated[Uuid, "Id of the subnet."]
+    subnet_id: Annotated[Uuid, "Id of the subnet."]
+    name: Annotated[str, "Name of the subnet."]
+    description: Annotated[str, "What the subnet is for."]
+    policy_type: Annotated[str, words(SubnetType), "Who may see and join it."]
+    owner_did: Annotated[Did, "DID of its creator, who lists members and sets policies."]
+    member_dids: Annotated[list[Did], "DIDs that are listed or have joined."]
+    joined_dids: Annotated[list[Did], "DIDs that have joined: its policies bind them."]
+    created_at: Timestamp
+
+
+class SubnetRemoved(Record):
+    """A removed subnet."""
+
+    success: Yes
+    id: Annotated[Uuid, "Id of the subnet."]
+
+
+class SubnetPage(Page[Subnet]):
+    """A page of subnets, oldest first."""
+
+    plural = "subnets"
+    row = Subnet
+
+
+class SubnetsQuery(PageQuery):
+    """Filters of the list of subnets, which has at most 20 a page."""
+
+    member_did: Annotated[Maybe[Did], "Only subnets that list this DID."] = None
+
+
+class MemberRequest(Body, is_closed=True):
+    """A DID that is listed in a subnet, or joins it."""
+
+    member_did: Annotated[Did, "DID of the member."]
+
+
+class MemberQuery(Body):
+    """The member to remove."""
+
+    member_did: Annotated[Did, "DID of the member."]
+
+
+class MemberChanged(Record):
+    """A member that was listed, has joined or was removed."""
+
+    success: Yes
+    subnet_id: Annotated[Uuid, "Id of the subnet."]
+    member_did: Annotated[Did, "DID of the member."]
+    is_joined: Annotated[bool, "Whether the DID is a member, and not only listed."]
+
+
+class PolicyRequest(Body, is_closed=True):
+    """A new policy of a subnet."""
+
+    subnet_id: Annotated[Uuid, "Id of the subnet."]
+    policy_type: Annotated[str, words(PolicyType), "What the policy does."]
+    capability: Annotated[
+        Maybe[CapabilityPattern],
+        "Capability id, or a prefix and `*`. `allow_capability` and `deny_capability` need it;"
+        " default of `require_approval` and `rate_limit`: all.",
+    ] = None
+    region: Annotated[Maybe[Region], "Region of `allow_region` and `deny_region`."] = None
+    limit_per_minute: Annotated[
+        Maybe[int],
+        whole(0, LIMIT_MAX),
+        "Nodes that each member may publish in a minute under `rate_limit`.",
+    ] = None
+
+
+class SubnetPolicy(Record):
+    """A policy of a subnet."""
+
+    id: Annotated[Uuid, "Id of the policy."]
+    subnet_id: Annotated[Uuid, "Id of the subnet."]
+    policy_type: Annotated[str, words(PolicyType), "What the policy does."]
+    capability: Annotated[str | None, "Capability id, or a prefix and `*`; null: all."]
+    region: Annotated[str | None, "Region of the region policies, else null."]
+    limit_per_minute: Annotated[int | None, "Limit of `rate_limit`, else null."]
+    created_at: Timestamp
+
+
+class PolicyPage(Page[SubnetPolicy]):
+    """A page of policies, oldest first."""
+
+    plural = "policies"
+    row = SubnetPolicy
+
+
+class PoliciesQuery(PageQuery):
+    """Filters of the list of policies."""
+
+    subnet_id: Annotated[Maybe[Uuid], "Only policies of this subnet."] = None
+
+
+class PolicyRemoved(Record):
+    """A removed policy."""
+
+    success: Yes
+    id: Annotated[Uuid, "Id of the policy."]

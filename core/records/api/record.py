@@ -14,7 +14,8 @@ from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, TypeVar
 
-from core.records.api.kinds import Count, Cursor, Limit, Offset
+from core.errors import ErrorCode
+from core.records.api.kinds import Count, Cursor, Limit, Offset, words
 from core.records.api.shape import Body, Json, Maybe, Member, Schema, Schemas, members_of
 
 
@@ -114,3 +115,28 @@ class Page(Record, Generic[R]):
         A page may have fewer rows than its limit and not be the last: rows may be large.
         """
         return None if self.next_cursor is None else {"cursor": self.next_cursor}
+
+
+Code = Annotated[str, words(ErrorCode)]
+
+
+class Defect(Record):
+    """One defect of a request."""
+
+    path: Annotated[str, "Member that is wrong, such as `nodes.a.timeoutMs`."]
+    got: Annotated[str, "Value that was sent."]
+    expected: Annotated[str, "Value that was expected."]
+
+
+class Problem(Record):
+    """Why a request was refused (RFC 9457)."""
+
+    type: Annotated[str, "URI of the kind of problem."]
+    title: Annotated[str, "The code in words."]
+    status: Annotated[int, "HTTP status."]
+    detail: Annotated[str, "One sentence with the values got and expected."]
+    code: Annotated[Code, "Error code."]
+    error: Annotated[Code, "The same as `code`."]
+    message: Annotated[str, "The same as `detail`."]
+    request_id: Annotated[str, "Id of the request in the service's logs."]
+    errors: Annotated[Maybe[list[Defect]], "The defects of the request, at most 20."]

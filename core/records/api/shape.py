@@ -20,7 +20,6 @@ from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar, dataclass_
 
 from core.errors import PROBLEMS_MAX, ErrorCode, Problem, ProblemList, ServiceError
 from core.json_bounds import as_whole
-from core.records.api.shared_descriptions import SHARED_DESCRIPTIONS
 from core.records.bounds import BULK_ITEMS_MAX
 from core.wording import GOT_CHARS_MAX, did_you_mean, got_of
 
@@ -530,3 +529,72 @@ def _expected(member: Member) -> str:
     problems = ProblemList()
     _reader(member.hint, member.kind)(None, "", problems)
     return problems.kept[0].expected if problems else "a value"
+
+
+SHARED_DESCRIPTIONS: Final[Mapping[str, str]] = {
+    "agentDid": "DID of the agent.",
+    "agentId": "DID of the agent; the same as `did`.",
+    "amount": "Amount of the transfer.",
+    "balance": "Free credits in the wallet after this call.",
+    "capabilityId": "Id of the capability.",
+    "changelog": "What changed in this version, in words.",
+    "comment": "Comment of the payer; null without one.",
+    "completedAt": "Time at which the work ended; null before that.",
+    "createdAt": "Time of creation.",
+    "currency": "Currency of all amounts: CREDITS.",
+    "currentUsage": "What the payer has used of the quota.",
+    "custodianDid": "DID that can replace the key alone; null without a custodian.",
+    "deprecatedAt": "Time of the deprecation; null for an active version.",
+    "deadManSwitchDays": "Days without a heartbeat after which the agent passes to the heir.",
+    "delayHours": "Hours that a time lock waits before it replaces the key.",
+    "did": "DID of the agent.",
+    "disputeType": "Kind of complaint.",
+    "entry": "The ledger entry that this call made.",
+    "etaMs": "Promised duration in milliseconds; null: the promise of the agent's card counts.",
+    "evidence": "Evidence for the claim, any JSON object.",
+    "expiresAt": "Time of expiry; null: no expiry.",
+    "guardians": "DIDs of the guardians.",
+    "id": "Id of the record; its typed id has the same value.",
+    "inheritsToDid": "DID of the heir, which becomes the owner.",
+    "intent": "Purpose of the workflow, in words.",
+    "key": "The secret API key. It is shown only in this reply.",
+    "keyId": "Id of the key.",
+    "kind": "Kind of the ledger entry, from a closed list.",
+    "limit": "Maximum number of rows in this page.",
+    "limits": "Limits of the payer; null without a quota.",
+    "lockedAmount": "Part of the stake that is locked for running work and for bids.",
+    "maxConcurrentWorkflows": "Unfinished workflows at the same time; null: no limit.",
+    "maxSpendPerDayCents": "Cents held and paid per UTC day; null: no limit.",
+    "maxWorkflowsPerDay": "Workflows published per UTC day; null: no limit.",
+    "metrics": "Metrics that the agent reported, such as `latency_ms`.",
+    "nextCursor": "Value of `cursor` for the next page; null on the last page.",
+    "nodeId": "Name of the node.",
+    "offset": "Number of rows that were skipped.",
+    "ok": "Always true; the same as `success`.",
+    "ownerDid": "DID of the owner.",
+    "payerDid": "DID of the payer.",
+    "receivedAt": "Time at which the bid arrived.",
+    "registeredAt": "Time of the registration.",
+    "resetsAt": "Time at which the daily counters reset: the next midnight UTC.",
+    "resolution": "The decision in words; null while the dispute is open.",
+    "result": "Result of the agent, any JSON value.",
+    "schemaHash": "SHA-256 over both schemas in canonical form.",
+    "scopes": "Scopes of the key.",
+    "setAt": "Time of this setting.",
+    "setByDid": "DID of the caller who set it; null without a setting.",
+    "spentCredits": "Credits paid so far, protocol fees included.",
+    "stakedAmount": "Whole stake, free and locked.",
+    "startedAt": "Time at which the work started; null before that.",
+    "status": "Current state, one of the listed values.",
+    "success": "Always true: the request was carried out.",
+    "sunsetAt": "Time after which the version may be withdrawn, 12 months after its deprecation.",
+    "targetId": "Id of the target.",
+    "targetType": "Kind of the target, such as workflow or agent.",
+    "taskId": "Id of the workflow as a task.",
+    "threshold": "Number of guardians that must sign.",
+    "traceId": "W3C trace id, 32 hexadecimal digits.",
+    "updatedAt": "Time of the last change; null without one.",
+    "versionId": "Id of the version: capability id, `@` and version.",
+    "webhookSecret": "Secret that signs the messages to `webhookUrl`.",
+    "workflowId": "Id of the workflow.",
+}

@@ -1,7 +1,6 @@
-"""Workflows: records, what changes them, results of nodes, escrow and budget.
+"""Workflows: published, read, traced and drafted.
 
-What publishes a workflow is `core/records/manifest.py`'s. Reference: features.md (Workflows),
-money.md (Escrow).
+Reference: features.md (Workflows, Planning, Traces).
 """
 
 from __future__ import annotations
@@ -10,24 +9,26 @@ from typing import Annotated, Any
 
 from core.errors import QuarantineCode
 from core.records.api.kinds import (
+    CapabilityId,
     Count,
     Credits,
     Did,
     Flag,
     Hash,
     LongText,
+    Ratio,
     TimeMs,
     Timestamp,
     TraceId,
     Uuid,
     Yes,
+    matching,
     text,
     words,
 )
-from core.records.api.problems import Problem
-from core.records.api.record import Page, PageQuery, Record
+from core.records.api.record import Page, PageQuery, Problem, Record
 from core.records.api.shape import Body, Json, Kind, Maybe, MaybeNull, Named
-from core.records.bounds import REPEAT_KEY_CHARS_MAX
+from core.records.bounds import REPEAT_KEY_CHARS_MAX, TEXT_CHARS_MAX
 from core.records.statuses import NodeStatus, WorkflowStatus
 
 CANCEL_REASONS = ("user_request", "budget_exceeded", "timeout", "error", "policy_violation")
@@ -313,3 +314,105 @@ class Budget(Record):
     spent_cents: Annotated[Count, "Cents paid so far, rounded up."]
     remaining_cents: Annotated[Count, "Cents of the budget that are left."]
     held_credits: Annotated[Credits, "Amount still held in escrow."]
+
+
+class SuggestRequest(Body, is_closed=True):
+    """Description of the work, in words."""
+
+    description: Annotated[
+        str, text(1, TEXT_CHARS_MAX), "What the workflow should do, 1 to 10,000 characters."
+    ]
+
+
+class Draft(Record):
+    """A draft that publish accepts unchanged."""
+
+    intent: str
+    nodes: Annotated[Json, "Node definitions, by name."]
+
+
+class DraftChoice(Record):
+    """Why a capability was chosen for a node."""
+
+    node: Annotated[str, "Name of the node."]
+    capability_id: CapabilityId
+    phrase: Annotated[str, "Part of the description that the node covers."]
+    confidence: Annotated[Ratio, "How well the capability matches, 0 to 1."]
+    price_credits: Annotated[Credits | None, "Price of one agent; null for prices per token."]
+    alternative: Annotated[str | None, "The second-best capability; null without one."]
+
+
+class Suggestion(Record):
+    """A draft and the reasons for it. Nothing is stored."""
+
+    draft: Annotated[Draft, "The drafted workflow."]
+    choices: Annotated[list[DraftChoice], "One choice per node."]
+    unmatched: Annotated[list[str], "Phrases that no agent's capability matches."]
+    open_inputs: Annotated[Json, "For each node the inputs that the caller must add as `payload`."]
+    unavailable: Annotated[list[str], "Nodes that no agent would take now."]
+    estimated_credits: Annotated[Credits, "Estimated cost of the draft."]
+    estimated_ms: Annotated[
+        float | None,
+        "Estimated duration of the longest chain in milliseconds; null when agents have no"
+        " history.",
+    ]
+    planner: Annotated[
+        str, words(("words", "model")), "Whether words or a language model made the draft."
+    ]
+    notes: Annotated[
+        list[str],
+        "What was removed or replaced to make the draft publishable, and why no model was used.",
+    ]
+
+
+TRACE_STATUSES = ("running", "completed", "failed", "cancelled", "timeout")
+SPAN_OPERATIONS = ("workflow", "node", "attempt", "verification", "queue", "dispatch", "settlement")
+SPAN_STATUSES = ("ok", "error", "unset")
+_SpanId = Annotated[str, matching("[0-9a-f]{16}", "16 lowercase hexadecimal digits")]
+
+
+class Trace(Record):
+    """A workflow as a trace."""
+
+    id: Annotated[TraceId, "W3C trace id."]
+    workflow_id: Annotated[Uuid, "Workflow whose spans these are."]
+    workflow_ids: Annotated[
+        list[str], "The caller's workflows that share the trace id, newest first, at most 100."
+    ]
+    started_at: Annotated[Timestamp, "Time of the publish."]
+    ended_at: Annotated[Timestamp | None, "Time at which the workflow ended; null before that."]
+    status: Annotated[str, words(TRACE_STATUSES), "`completed` when the workflow succeeded."]
+
+
+class Span(Record):
+    """A part of a workflow's run."""
+
+    span_id: Annotated[_SpanId, "Id of the span; agents get that of their attempt."]
+    parent_span_id: Annotated[
+        _SpanId | None, "Span that it belongs to; of the workflow the caller's span, or null."
+    ]
+    agent_did: Annotated[Did | None, "Agent or verifier; null when it has none."]
+    operation_name: Annotated[str, words(SPAN_OPERATIONS), "What the span is."]
+    start_time: Annotated[Timestamp, "Time at which it began."]
+    end_time: Annotated[Timestamp | None, "Time at which it ended; null while it is open."]
+    status: Annotated[str, words(SPAN_STATUSES), "`unset` if it is open, cancelled or skipped."]
+    node_id: Annotated[Maybe[str], "Name of the node; absent for the workflow."]
+    attempt: Annotated[Maybe[Count], "Number of the attempt, or of the verification."]
+    outcome: Annotated[Maybe[str], "How an attempt or a verification ended."]
+
+
+class TracePage(Page[Span]):
+    """A workflow's trace with its spans; pages of a large one are cut between nodes."""
+
+    plural = "spans"
+    row = Span
+
+    trace: Annotated[Trace, "The trace."]
+
+
+class TraceQuery(PageQuery):
+    """Selects the workflow of a trace, and a page of its nodes."""
+
+    workflow_id: Annotated[
+        Maybe[Uuid], "Workflow to show when several share the trace id; default: the newest."
+    ] = None

@@ -16,7 +16,7 @@ from core.market.reputation import LATENCY_MS_MAX, Tally, score
 from core.market.standing_bid import standing_offers
 from core.money import MICRO_PER_CENT
 from core.records.agent import said_in_card
-from core.records.api.discovery import (
+from core.records.api.agents import (
     FOUND_DEFAULT,
     FOUND_MAX,
     Discovered,

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from core.json_bounds import is_deeper_than
 from core.json_text import read_foreign_json
-from core.records.served_card import find_differences
+from core.records.agent import find_differences
 from federation.documents import DocumentUnavailable
 from serve_app.callers.windows import AddressWindows
 

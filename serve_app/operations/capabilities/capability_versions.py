@@ -24,8 +24,7 @@ from core.capabilities.semver import Version, parse_range, parse_version, versio
 from core.errors import ErrorCode, Problem, ProblemList, ServiceError
 from core.json_bounds import is_deeper_than
 from core.json_text import Raw, read_json
-from core.records.api.record import PageQuery
-from core.records.api.registry.capability_versions import (
+from core.records.api.agents import (
     SCHEMA_BYTES_MAX,
     SCHEMA_LEVELS_MAX,
     CapabilityVersion,
@@ -39,6 +38,7 @@ from core.records.api.registry.capability_versions import (
     VersionPublication,
     VersionPublished,
 )
+from core.records.api.record import PageQuery
 from core.records.api.shape import refused
 from core.schemas.value_schema import DIALECT, schema_defect
 from core.timestamps import iso_ms

@@ -13,7 +13,7 @@ from typing import Any
 
 from core.errors import ErrorCode, ServiceError
 from core.records.api.record import PageQuery
-from core.records.api.webhooks import (
+from core.records.api.triggers import (
     DeliveriesQuery,
     DeliveryPage,
     Webhook,

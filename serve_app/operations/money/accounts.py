@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 from core.money import CURRENCY, MICRO_PER_CENT, cents_ceil, credits_number
-from core.records.api.money import Account, Balance, HistoryEvent, HistoryPage
+from core.records.api.market import Account, Balance, HistoryEvent, HistoryPage
 from core.records.api.record import PageQuery
 from core.records.api.workflows import Budget, Escrow
-from core.records.stored_manifest import read_stored_manifest
+from core.records.manifest import read_stored_manifest
 from ledger.accounts.account_reads import account_row, history
 from ledger.reads.reader import RowDict
 from serve_app.http.calls import Call, Json, Operations, found, not_found

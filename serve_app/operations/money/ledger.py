@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from core.errors import ErrorCode
 from core.money import CURRENCY
-from core.records.api.money import (
+from core.records.api.market import (
     Balance,
     BalanceQuery,
     Collected,

@@ -14,8 +14,8 @@ from actors.routing.peer_client import unusable
 from core.errors import ErrorCode, ServiceError
 from core.money import credits_number, micro_from_credits
 from core.peers.books import OrderHere, OrderThere, compare
-from core.records.api.money import CollectRequest
-from core.records.api.peer_money import (
+from core.records.api.market import CollectRequest
+from core.records.api.peers import (
     DIFFERENCES_MAX,
     CheckQuery,
     PeerBalance,

@@ -11,7 +11,8 @@ from typing import Any, Final
 
 from core.errors import ErrorCode
 from core.json_text import write_sorted_json
-from core.records.api.audit_log import (
+from core.records.api.shape import Kind
+from core.records.api.trust import (
     AuditVerification,
     CheckpointQuery,
     ConsistencyProof,
@@ -21,7 +22,6 @@ from core.records.api.audit_log import (
     ProofQuery,
     VerifyQuery,
 )
-from core.records.api.shape import Kind
 from core.trust.access import READ_ALL_AUDIT
 from core.trust.merkle import consistency_ranges, inclusion_ranges
 from ledger.proofs.audit_log import (

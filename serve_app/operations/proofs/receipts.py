@@ -13,7 +13,8 @@ from core.canonical import canonical
 from core.errors import ErrorCode, ServiceError
 from core.json_text import read_json
 from core.records.api.kinds import ENTRY_ID_MAX
-from core.records.api.receipts import (
+from core.records.api.record import PageQuery
+from core.records.api.trust import (
     RECEIPT_BYTES_MAX,
     Receipt,
     ReceiptClaim,
@@ -23,7 +24,6 @@ from core.records.api.receipts import (
     ReceiptVerified,
     SubmittedReceipt,
 )
-from core.records.api.record import PageQuery
 from core.trust.receipts import signed_members
 from core.trust.signatures import is_signed_by
 from ledger.identity.identity_reads import newest_keys

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from core.canonical import hash_text
-from core.records.api.receipts import (
+from core.records.api.trust import (
     ResultClaim,
     ResultVerified,
     SignedResult,

@@ -6,7 +6,7 @@ Reference: money.md (Checking the books).
 from __future__ import annotations
 
 from actors.cluster.reporting.books_watch import BooksResult
-from core.records.api.operators.books import BooksChecked, BooksRequested, WrongRow
+from core.records.api.operators import BooksChecked, BooksRequested, WrongRow
 from core.timestamps import iso_ms
 from core.trust.access import ADMIN
 from serve_app.http.calls import Call, Json, Operations, Repeats

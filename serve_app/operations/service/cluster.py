@@ -14,7 +14,7 @@ from typing import Any, Final
 from msgspec import structs
 
 from core.errors import ErrorCode, ServiceError
-from core.records.api.operators.cluster import Cluster, ClusterMember, MachineChanged
+from core.records.api.operators import Cluster, ClusterMember, MachineChanged
 from core.shards.lease_messages import Lease, MemberState, MemberView
 from core.shards.scaling import find_machines, has_other_holder
 from core.trust.access import ADMIN

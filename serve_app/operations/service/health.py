@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from core.json_text import write_json
-from core.records.api.operators.keys import Health, Readiness, Start
+from core.records.api.operators import Health, Readiness, Start
 from core.records.api.shape import Kind
 from serve_app.callers.limits import RateClass
 from serve_app.http.calls import Call, Json, Operation, Operations, Reply

@@ -15,7 +15,7 @@ from msgspec import structs
 
 from core.errors import ErrorCode, ServiceError
 from core.json_text import write_json
-from core.records.api.operators.keys import (
+from core.records.api.operators import (
     KeyCreated,
     KeyPage,
     KeyRequest,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from core.records.api.proofs import ServiceDescription, SigningKey, SigningKeyRotated
+from core.records.api.trust import ServiceDescription, SigningKey, SigningKeyRotated
 from core.trust.access import ADMIN
 from core.trust.sealing import NONCE_BYTES
 from core.trust.signing_keys import (

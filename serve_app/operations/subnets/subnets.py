@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from core.errors import ErrorCode, Problem, ServiceError
-from core.records.api.shape import json_name
-from core.records.api.subnets import (
+from core.records.api.peers import (
     MEMBERS_MAX,
     MemberChanged,
     MemberQuery,
@@ -26,6 +25,7 @@ from core.records.api.subnets import (
     SubnetRequest,
     SubnetsQuery,
 )
+from core.records.api.shape import json_name
 from core.records.statuses import PolicyType, SubnetType
 from core.subnets.policies import Policy
 from ledger.reads.reader import RowDict

@@ -13,7 +13,7 @@ from core.errors import ErrorCode, ServiceError
 from core.market.standing_bid import Offer
 from core.money import credits_number
 from core.records.api.market import Auction, Bid, BidRequest
-from core.records.stored_manifest import StoredNode
+from core.records.manifest import StoredNode
 from ledger.auctions.auction_commands import NO_ROUND, KeepBid, PlaceBid, bid_key
 from ledger.auctions.auction_reads import auction_rows, bid_rows, can_bid
 from ledger.reads.reader import RowDict

@@ -34,7 +34,7 @@ from core.ids import event_id
 from core.records.api.shape import parsed
 from core.records.api.workflows import NodeResult, NodeResultTaken
 from core.records.bounds import RESULT_INLINE_BYTES_MAX
-from core.records.stored_manifest import read_stored_manifest
+from core.records.manifest import read_stored_manifest
 from core.trust.access import Principal, agent_holder
 from core.trust.deployment_keys import DeploymentKeys
 from core.trust.result_token import result_id

@@ -20,7 +20,7 @@ from core.planning.mending import leave_out_mappings, limit_costs, mend
 from core.planning.offers import Offer
 from core.planning.plan import Plan, plan
 from core.planning.synonyms import ADDED_CHARS_MAX, widened
-from core.records.api.planning import Suggestion, SuggestRequest
+from core.records.api.workflows import Suggestion, SuggestRequest
 from core.records.manifest import parse_manifest
 from core.trust.access import SUGGEST
 from ledger.agents.offer_reads import WORDS_MAX, offers_for_draft

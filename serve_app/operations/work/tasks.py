@@ -30,8 +30,7 @@ from core.records.api.review import (
     TaskRequest,
     TaskSettled,
 )
-from core.records.manifest import parse_manifest
-from core.records.stored_manifest import read_stored_manifest
+from core.records.manifest import parse_manifest, read_stored_manifest
 from core.workflow.transitions import NodeStatus, WorkflowStatus, is_terminal
 from ledger.agents.capability_search import find_capabilities
 from ledger.auctions.auction_reads import auction_rows

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec.structs import asdict
 
-from core.records.api.traces import Span, TracePage, TraceQuery
+from core.records.api.workflows import Span, TracePage, TraceQuery
 from core.workflow import traces
 from ledger.proofs.traces import FIRST_PLACE, place_of, trace_workflows, traced_nodes
 from serve_app.http.calls import Call, Json, Operations, not_found

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from core.records.audit import AuditEventType
-from core.records.audit_parties import PARTY_RULES, Named, named_in
+from core.records.audit import PARTY_RULES, AuditEventType, Named, named_in
 
 
 def test_every_event_type_has_a_rule() -> None:

@@ -10,7 +10,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from core.records.mapping import (
+from core.records.graph import (
     EXPRESSION_CHARS_MAX,
     MappingSyntaxError,
     Step,

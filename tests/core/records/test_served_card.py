@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from core.records.served_card import DIFFERENCES_MAX, find_differences
+from core.records.agent import DIFFERENCES_MAX, find_differences
 
 CARD: dict[str, Any] = {
     "did": "did:net:a",

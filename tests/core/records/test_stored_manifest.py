@@ -7,8 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from core.records.manifest import parse_manifest
-from core.records.stored_manifest import StoredNode, read_stored_manifest
+from core.records.manifest import StoredNode, parse_manifest, read_stored_manifest
 
 NODES = {"a": {"capabilityId": "cap.a.v1"}}
 

@@ -27,16 +27,7 @@ from core.records.api.shape import (
     value_of,
 )
 
-MODULES = (
-    "agents",
-    "operators.cluster",
-    "operators.keys",
-    "market",
-    "money",
-    "review",
-    "trust",
-    "workflows",
-)
+MODULES = ("agents", "operators", "market", "review", "trust", "workflows")
 BODIES = [
     declared
     for module in MODULES

@@ -1,10 +1,23 @@
-"""API keys, and the service's health."""
+"""API keys, health, the check of the books, and the cluster.
+
+Reference: money.md (Checking the books); decision cluster-and-releases.
+"""
 
 from __future__ import annotations
 
 from typing import Annotated, Final
 
-from core.records.api.kinds import Count, Did, ShortText, TimeMs, Timestamp, Yes, whole, words
+from core.records.api.kinds import (
+    Count,
+    Did,
+    DurationMs,
+    ShortText,
+    TimeMs,
+    Timestamp,
+    Yes,
+    whole,
+    words,
+)
 from core.records.api.record import Page, PageQuery, Record
 from core.records.api.shape import Body, Json, Maybe, MaybeNull
 
@@ -151,3 +164,64 @@ class Start(Record):
     openapi: Annotated[str, "Path of the OpenAPI document."]
     health: Annotated[str, "Path of the health check."]
     ready: Annotated[str, "Path of the readiness check."]
+
+
+class WrongRow(Record):
+    """A row that disagrees with the ledger entries."""
+
+    table: Annotated[str, "Table of the row."]
+    row: Annotated[str, "Key of the row; of an account its address."]
+    column: Annotated[str, "Column that is wrong."]
+    got: Annotated[str, "Stored value; amounts in micro-credits."]
+    expected: Annotated[str, "Value by the entries; amounts in micro-credits."]
+
+
+class BooksChecked(Record):
+    """The newest result of the check of the books."""
+
+    started_at: Annotated[Timestamp | None, "Start of the check; null before the first has ended."]
+    checked_at: Annotated[Timestamp | None, "End of the check; null before the first has ended."]
+    up_to_entry: Annotated[int, "Newest ledger entry that the check has read."]
+    rows: Annotated[dict[str, int], "Rows that were compared, by table; fewer if one is wrong."]
+    problem: Annotated[WrongRow | None, "First row that disagrees; null if none does."]
+
+
+class BooksRequested(Record):
+    """A requested check of the books."""
+
+    success: Yes
+    requested_at: Annotated[
+        Timestamp, "The result of this request has this `startedAt` or a later one."
+    ]
+
+
+class ClusterMember(Record):
+    """A process that drives workflows."""
+
+    id: Annotated[str, "Id of the process; each start has a new one."]
+    machine: Annotated[str, "Id of the machine in Ray."]
+    address: Annotated[str, "Name of the process, the same after a restart."]
+    version: Annotated[str, "Version of its code."]
+    state: Annotated[str, words(("ready", "draining")), "State of the process."]
+    is_live: Annotated[bool, "Whether its lease is valid."]
+    load: Annotated[Count, "Number of unfinished workflows."]
+    open_calls: Annotated[Count, "Open calls to agents; they are lost with the process."]
+    shards: Annotated[Count, "Number of shards that it holds."]
+    is_drained: Annotated[bool, "Whether it is draining and holds neither shards nor open calls."]
+
+
+class Cluster(Record):
+    """Members of the cluster. Counts are up to one second old."""
+
+    members: Annotated[list[ClusterMember], "The processes."]
+    unheld_shards: Annotated[Count, "Number of shards that no live process holds."]
+    version: Annotated[Count, "Message version that all processes and the ledger understand."]
+
+
+class MachineChanged(Record):
+    """A machine that drains, or takes work again."""
+
+    success: Yes
+    machine: Annotated[str, "Id of the machine in Ray."]
+    members: Annotated[list[ClusterMember], "Its processes."]
+    drain_ms: Annotated[DurationMs, "Milliseconds that a drain may take."]

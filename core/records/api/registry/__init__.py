@@ -1,1 +1,0 @@
-"""What the registry shows beside agents: versions of capabilities, and of cards."""
