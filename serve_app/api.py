@@ -7,11 +7,14 @@ operations, every failure included. Decisions http-edge and requests-json-and-cl
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from pkgutil import walk_packages
 
 from starlette.routing import Route, Router
 
 from core.errors import ErrorCode, ServiceError
+from serve_app import operations
 from serve_app.http.calls import Operation
 from serve_app.http.endpoint import (
     Endpoint,
@@ -23,36 +26,8 @@ from serve_app.http.endpoint import (
     send_reply,
 )
 from serve_app.http.paths import path_text, routed
-from serve_app.operations.agents import agents, discovery, heartbeats, prices, stakes, trust
-from serve_app.operations.capabilities import capability_versions
-from serve_app.operations.events import webhooks
-from serve_app.operations.identity import inheritance, key_rotation, names, recovery
-from serve_app.operations.money import accounts, disputes, invoices, ledger, quotas
-from serve_app.operations.peers import peer_money, peers
-from serve_app.operations.proofs import audit_log, receipts, signed_results
-from serve_app.operations.service import (
-    audit,
-    books,
-    cluster,
-    health,
-    keys,
-    metrics,
-    signing_keys,
-)
-from serve_app.operations.streams import event_streams
-from serve_app.operations.subnets import subnets
-from serve_app.operations.work import (
-    auctions,
-    feedback,
-    hooks,
-    node_results,
-    results,
-    suggesting,
-    tasks,
-    traces,
-    triggers,
-    workflows,
-)
+from serve_app.operations.service import health
+from serve_app.operations.work import workflows
 from serve_app.services import Services
 
 
@@ -86,50 +61,10 @@ def service_version() -> str:
 
 
 def all_operations() -> tuple[Operation, ...]:
-    """Return every operation of the service, the busiest first."""
-    files = (
-        results,  # before the workflows, whose paths match everything below theirs
-        workflows,
-        event_streams,
-        node_results,
-        ledger,
-        agents,
-        discovery,
-        heartbeats,
-        audit_log,
-        audit,
-        keys,
-        accounts,
-        prices,
-        capability_versions,
-        invoices,
-        disputes,
-        feedback,
-        tasks,
-        traces,
-        hooks,
-        triggers,
-        suggesting,
-        stakes,
-        quotas,
-        auctions,
-        trust,
-        key_rotation,
-        names,
-        inheritance,
-        recovery,
-        cluster,
-        signing_keys,
-        signed_results,
-        receipts,
-        books,
-        metrics,
-        webhooks,
-        peer_money,
-        peers,
-        subnets,
-    )
-    described = [operation for file in files for operation in file.OPERATIONS]
+    """Return every operation that a module of `operations` declares, the busiest first."""
+    found = walk_packages(operations.__path__, f"{operations.__name__}.")
+    names = sorted((one.name for one in found), key=lambda name: name != workflows.__name__)
+    described = [one for name in names for one in getattr(import_module(name), "OPERATIONS", ())]
     return (*described, *health.operations(service_version(), described))
 
 
