@@ -33,11 +33,10 @@ from ledger.replies import ReplyStore
 from ledger.webhooks.webhooks import WebhookStore
 from serve_app.callers.admission import Admission
 from serve_app.callers.auth import Authenticator
-from serve_app.callers.keyed_locks import KeyedLocks
-from serve_app.callers.limits import RateLimiter
+from serve_app.callers.limits import KeyedLocks, RateLimiter
 from serve_app.callers.peers import Peers
 from serve_app.callers.readings import Readings
-from serve_app.http.pace import RequestBounds
+from serve_app.http.bodies import RequestBounds
 from serve_app.operations.agents.did_documents import DOCUMENT_BYTES_MAX, DidDocuments
 from serve_app.operations.agents.heartbeat_store import Heartbeats
 from serve_app.operations.agents.served_cards import ServedCards

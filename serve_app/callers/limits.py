@@ -12,15 +12,31 @@ Reference: http.md (Request limits); decision limits-and-admission.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Generic, TypeVar
+from weakref import WeakValueDictionary
 
 from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
 from core.trust.access import BY_ADDRESS, PEER, Principal
-from serve_app.callers.keyed_locks import KeyedLocks
 from serve_app.callers.windows import ADDRESSES_MAX, WINDOW_MS, AddressWindows, Window
+
+K = TypeVar("K", bound=Hashable)
+
+
+class KeyedLocks(Generic[K]):
+    """Locks that are made when they are asked for and forgotten when no task uses them."""
+
+    def __init__(self) -> None:
+        self._locks: WeakValueDictionary[K, asyncio.Lock] = WeakValueDictionary()
+
+    def of(self, key: K) -> asyncio.Lock:
+        """Return the lock of this key; the caller refers to it until it is released."""
+        return self._locks.setdefault(key, asyncio.Lock())
+
 
 UNLIMITED = "unlimited"
 # By this header of a refusal HAProxy refuses the caller's next calls itself (decision

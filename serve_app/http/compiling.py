@@ -15,7 +15,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
-from serve_app.callers.keyed_locks import KeyedLocks
+from serve_app.callers.limits import KeyedLocks
 
 T = TypeVar("T")
 

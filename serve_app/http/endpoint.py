@@ -30,6 +30,7 @@ from serve_app.callers.limits import Headers, RateClass
 from serve_app.callers.signed_requests import SignedRequest
 from serve_app.http.bodies import (
     ClientGone,
+    Pace,
     check_media_type,
     coded_body,
     held_bytes,
@@ -46,7 +47,6 @@ from serve_app.http.errors import (
     problem,
     problem_headers,
 )
-from serve_app.http.pace import Pace
 from serve_app.http.paths import path_text, path_texts
 from serve_app.http.repeats import once, repeat_key
 from serve_app.services import Services

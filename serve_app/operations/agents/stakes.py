@@ -35,7 +35,7 @@ from serve_app.http.calls import (
     Reply,
     replayed,
 )
-from serve_app.operations.views_market import counts_record, reputation_record, stake_record
+from serve_app.operations.views import counts_record, reputation_record, stake_record
 from serve_app.operations.whose import known_did, money_did_in_path
 
 # Of agents whose counts differ from history: who looks at more looks at the database.

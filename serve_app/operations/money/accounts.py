@@ -1,24 +1,43 @@
-"""Money as its owner reads it: accounts, balances, history; what a workflow holds and has spent.
+"""Money as its owner reads it: accounts, balances, entries, deposits, and the check of the books.
 
-Reference: money.md (Accounts, Entries, Escrow).
+Reference: money.md (Accounts, Entries, Escrow, Checking the books).
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from actors.cluster.reporting.books_watch import BooksResult
+from core.errors import ErrorCode
 from core.money import CURRENCY, MICRO_PER_CENT, cents_ceil, credits_number
-from core.records.api.market import Account, Balance, HistoryEvent, HistoryPage
+from core.records.api.market import (
+    Account,
+    Balance,
+    BalanceQuery,
+    Collected,
+    CollectRequest,
+    Deposited,
+    DepositRequest,
+    EntriesQuery,
+    EntryPage,
+    HistoryEvent,
+    HistoryPage,
+)
+from core.records.api.operators import BooksChecked, BooksRequested, WrongRow
 from core.records.api.record import PageQuery
 from core.records.api.workflows import Budget, Escrow
+from core.records.bounds import DID_CHARS_MAX
 from core.records.manifest import read_stored_manifest
+from core.timestamps import iso_ms
+from core.trust.access import ADMIN, DEPOSIT
+from ledger.accounts.account_commands import CollectCredits, Deposit
 from ledger.accounts.account_reads import account_row, history
+from ledger.accounts.agent_money import money_owner
 from ledger.reads.reader import RowDict
-from serve_app.http.calls import Call, Json, Operations, found, not_found
+from serve_app.http.calls import Call, Json, Operations, Repeats, Reply, found, not_found, replayed
 from serve_app.http.lists import listed, number_after, page_of
-from serve_app.operations.views import shown
-from serve_app.operations.views_market import balance_record
-from serve_app.operations.whose import money_did_in_path, paid_workflow
+from serve_app.operations.views import balance_record, entry_record, shown, shown_result
+from serve_app.operations.whose import check_money_party, money_did_in_path, paid_workflow
 
 OPERATIONS = Operations("ledger")
 
@@ -108,3 +127,104 @@ async def get_budget(call: Call) -> Json:
         remaining_cents=max(0, most - spent) // MICRO_PER_CENT,
         held_credits=credits_number(escrow["remaining_micro"] if escrow is not None else 0),
     )
+
+
+@OPERATIONS.add(
+    "GET", "/v1/ledger/balance", query=BalanceQuery, reply=Balance, errors=(ErrorCode.NOT_FOUND,)
+)
+async def balance(call: Call) -> Json:
+    """Read the caller's balance."""
+    did = await _whose(call, call.given(BalanceQuery).owner_did)
+    return balance_record(did, await call.services.reader.balance(did))
+
+
+@OPERATIONS.add(
+    "POST",
+    "/v1/ledger/deposit",
+    scope=DEPOSIT,
+    body=DepositRequest,
+    reply=Deposited,
+    repeats=Repeats.BY_COMMAND,
+)
+async def deposit(call: Call) -> Reply:
+    """Add credits to a wallet.
+
+    Without an Idempotency-Key every call is a new deposit.
+    """
+    body = call.given(DepositRequest)
+    owner_did = body.owner_did or call.caller.did
+    call.require(call.right, owner_did)
+    command = Deposit(
+        request_hash=call.request_hash,
+        owner_did=owner_did,
+        amount_micro=body.amount,
+        description=body.description,
+    )
+    outcome = await call.commit(command)
+    entry = entry_record(outcome.result["entry"])
+    others = {"id": entry["id"], "owner_did": owner_did, "entry": entry, "currency": CURRENCY}
+    return Reply(shown_result(Deposited, outcome, **others), headers=replayed(outcome))
+
+
+@OPERATIONS.add(
+    "POST",
+    "/v1/agents/{did}/collect",
+    scope="agents:write",
+    body=CollectRequest,
+    is_body_optional=True,
+    reply=Collected,
+)
+async def collect(call: Call) -> Json:
+    """Move free credits from an agent's wallet to its owner's."""
+    did = call.path_values["did"]
+    owner = found(await money_owner(call.services.reader, did), f"the agent {did[:DID_CHARS_MAX]}")
+    call.require(call.right, owner.owner_did)
+    amount_micro = call.given(CollectRequest).amount
+    outcome = await call.commit(CollectCredits(agent_did=did, amount_micro=amount_micro))
+    entry = entry_record(outcome.result["entry"])
+    others = {"id": entry["id"], "agent_did": did, "entry": entry, "currency": CURRENCY}
+    return shown_result(Collected, outcome, amount=entry["amount"], **others)
+
+
+@OPERATIONS.add(
+    "GET",
+    "/v1/ledger/transactions",
+    query=EntriesQuery,
+    reply=EntryPage,
+    errors=(ErrorCode.NOT_FOUND,),
+)
+async def transactions(call: Call) -> Json:
+    """List the caller's ledger entries, newest first."""
+    query = call.given(EntriesQuery)
+    page = page_of(call, query)
+    rows = await call.services.reader.transactions(
+        await _whose(call, query.owner_did),
+        workflow_id=query.workflow_id,
+        before_id=number_after(page),
+        **page.rows,
+    )
+    return listed("transactions", rows, page, lambda row: row["id"], form=entry_record)
+
+
+async def _whose(call: Call, asked: str | None) -> str:
+    """Return whose money is asked for; whether another's exists is not disclosed."""
+    did = call.caller.did if asked is None else asked
+    await check_money_party(call, (did,), f"the account {did[:255]}")
+    return did
+
+
+@OPERATIONS.add("GET", "/v1/ledger/check", scope=ADMIN, reply=BooksChecked)
+async def read_check(call: Call) -> Json:
+    """Read the newest result of the check of the books."""
+    found: BooksResult = await call.services.gateway.ask_timekeeper("books")
+    wrong = None if found.problem is None else shown(WrongRow, found.problem._asdict())
+    return shown(BooksChecked, found._asdict(), problem=wrong)
+
+
+@OPERATIONS.add(
+    "POST", "/v1/ledger/check", scope=ADMIN, reply=BooksRequested, repeats=Repeats.IGNORED
+)
+async def request_check(call: Call) -> Json:
+    """Request a check of the books; it starts when the running one has ended."""
+    requested_ms = await call.services.gateway.ask_timekeeper("check_books")
+    return {"success": True, "requestedAt": iso_ms(requested_ms)}

@@ -1,27 +1,54 @@
-"""The audit chain: read it, newest first.
+"""The audit chain: read it, newest first, prove it, check it, export it.
 
 A caller sees an entry whole if it is a party of it, if it has `audit:all`, or if the entry names a
 signing key. Of every other entry it sees `id`, `eventType` and `hash`: what shows that its own have
-their places. A filter would tell what those leave out, so with one they are not listed.
-Reference: money.md (Audit chain). Decision audit-chain.
+their places. A filter would tell what those leave out, so with one they are not listed. Proofs hold
+hashes alone, so every reader of the log may have all of them.
+Reference: money.md (Audit chain, Checkpoints, Verifying the chain). Decision audit-chain.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Final
 
+from core.errors import ErrorCode
+from core.json_text import write_sorted_json
 from core.records.api.kinds import ENTRY_ID_MAX
-from core.records.api.trust import AuditEntry, AuditPage, AuditQuery
+from core.records.api.shape import Kind
+from core.records.api.trust import (
+    AuditEntry,
+    AuditPage,
+    AuditQuery,
+    AuditVerification,
+    CheckpointQuery,
+    ConsistencyProof,
+    ConsistencyQuery,
+    ExportQuery,
+    InclusionProof,
+    ProofQuery,
+    VerifyQuery,
+)
 from core.records.audit import PUBLIC_EVENTS
 from core.trust.access import READ_ALL_AUDIT
-from serve_app.http.calls import Call, Json, Operations, not_found
+from core.trust.merkle import consistency_ranges, inclusion_ranges
+from ledger.proofs.audit_log import (
+    PAGE_BYTES_MAX,
+    differing_leaf,
+    entry_pages,
+    entry_text,
+    newest_entry_id,
+    read_checkpoint,
+    read_roots,
+    scan_entries,
+)
+from serve_app.http.calls import Call, Json, Operations, Reply, found, invalid, not_found
 from serve_app.http.lists import listed, number_after, page_of
 from serve_app.operations.views import Row, audit_id, audit_link, audit_record
 
-PAGE_MAX: Final = 1_000
-
 OPERATIONS = Operations("audit")
+
+PAGE_MAX: Final = 1_000
 
 
 @OPERATIONS.add("GET", "/v1/audit", query=AuditQuery, reply=AuditPage)
@@ -83,3 +110,132 @@ async def whole_ids(call: Call, rows: Sequence[Row]) -> set[int]:
         return ids
     public = {audit_id(row) for row in rows if row["event_types"][0] in PUBLIC_EVENTS}
     return public | await call.services.reader.own_audit_ids(call.caller.did, ids - public)
+
+
+VERIFIED_DEFAULT: Final = 1_000
+VERIFIED_MAX: Final = 10_000
+_NOTE: Final = Kind({"type": "string", "description": "a signed note (C2SP tlog-checkpoint)"})
+_LINES: Final = Kind({"type": "string", "description": "a JSON object per line, an audit entry"})
+
+
+@OPERATIONS.add(
+    "GET",
+    "/v1/audit/checkpoint",
+    query=CheckpointQuery,
+    reply=_NOTE,
+    errors=(ErrorCode.NOT_FOUND,),
+    media_type="text/plain",
+)
+async def get_checkpoint(call: Call) -> Reply:
+    """Read a signed checkpoint of the audit log."""
+    size = call.given(CheckpointQuery).size
+    checkpoint = await read_checkpoint(call.services.reader, size)
+    if not checkpoint.size:
+        raise not_found(f"a checkpoint that covers audit entry {size or 1}")
+    return Reply(checkpoint.note.encode(), content_type=b"text/plain; charset=utf-8")
+
+
+@OPERATIONS.add(
+    "GET", "/v1/audit/proof", query=ProofQuery, reply=InclusionProof, errors=(ErrorCode.NOT_FOUND,)
+)
+async def prove_inclusion(call: Call) -> Json:
+    """Prove that the audit log holds an entry."""
+    query = call.given(ProofQuery)
+    size = await _tree_size(call, query.size)
+    if query.id > size and query.size is None:
+        raise not_found(f"a checkpoint that covers audit entry {query.id}")
+    if query.id > size:
+        raise invalid("id", str(query.id), f"at most the size of the tree, {size}")
+    ranges = [(query.id - 1, query.id), (0, size), *inclusion_ranges(query.id - 1, size)]
+    leaf, root, *hashes = await read_roots(call.services.reader, ranges)
+    proof = {"leafHash": _shown(leaf), "hashes": [*map(_shown, hashes)], "root": _shown(root)}
+    return {"id": query.id, "size": size, **proof}
+
+
+@OPERATIONS.add(
+    "GET",
+    "/v1/audit/consistency",
+    query=ConsistencyQuery,
+    reply=ConsistencyProof,
+    errors=(ErrorCode.NOT_FOUND,),
+)
+async def prove_consistency(call: Call) -> Json:
+    """Prove that the audit log continues an older state of it."""
+    query = call.given(ConsistencyQuery)
+    size = await _tree_size(call, query.to_size)
+    if query.from_size > size:
+        raise invalid("from", str(query.from_size), f"at most the size of the newer tree, {size}")
+    ranges = [(0, query.from_size), (0, size), *consistency_ranges(query.from_size, size)]
+    first, root, *hashes = await read_roots(call.services.reader, ranges)
+    proof = {"hashes": [*map(_shown, hashes)], "fromRoot": _shown(first), "toRoot": _shown(root)}
+    return {"from": query.from_size, "to": size, **proof}
+
+
+@OPERATIONS.add("GET", "/v1/audit/verify", query=VerifyQuery, reply=AuditVerification)
+async def verify_stored(call: Call) -> Json:
+    """Check stored audit entries: hashes, links, and their leaves in the tree."""
+    query = call.given(VerifyQuery)
+    first, limit = query.from_id or 1, query.limit or VERIFIED_DEFAULT
+    if limit > VERIFIED_MAX:
+        raise invalid("limit", str(limit), f"a whole number from 1 to {VERIFIED_MAX}")
+    reader = call.services.reader
+    checkpoint = await read_checkpoint(reader)
+    # Read one more entry before `first`, to check the `prevHash` of `first`.
+    before = min(first - 1, 1)
+    scan = await scan_entries(
+        reader,
+        first - before,
+        limit + before,
+        bytes_max=PAGE_BYTES_MAX,
+        caller=call.caller.did,
+    )
+    checked = max(0, len(scan.leaves) - before)
+    defects = (scan.bad_id, await differing_leaf(reader, scan, checkpoint.size))
+    next_from = first + checked
+    first_bad = min((bad for bad in defects if bad is not None), default=None)
+    return {
+        "valid": first_bad is None,
+        "from": first,
+        "to": next_from - 1 if checked else None,
+        "entries": checked,
+        "nextFrom": next_from if next_from <= await newest_entry_id(reader) else None,
+        "firstBad": first_bad,
+        "checkpoint": checkpoint.note or None,
+    }
+
+
+@OPERATIONS.add(
+    "GET", "/v1/audit/export", query=ExportQuery, reply=_LINES, media_type="application/jsonl"
+)
+async def export(call: Call) -> Reply:
+    """Export audit entries as JSON Lines, in order.
+
+    Each line is the canonical form of an entry. An export that was cut is resumed by `from`.
+    """
+    call.holds(READ_ALL_AUDIT)  # That the right is used is noted before the lines are made.
+    lines = _lines(call, call.given(ExportQuery).from_id or 1)
+    return Reply(lines, content_type=b"application/jsonl", is_stream=True)
+
+
+async def _lines(call: Call, first: int) -> AsyncIterator[bytes]:
+    async for rows in entry_pages(call.services.reader, first):
+        whole = await whole_ids(call, rows)
+        yield b"".join([_line(row, is_whole=audit_id(row) in whole) for row in rows])
+
+
+def _line(row: Row, *, is_whole: bool) -> bytes:
+    """Return the canonical form of an entry, or of its link."""
+    if not is_whole:
+        return write_sorted_json(audit_link(row)) + b"\n"
+    return (entry_text(row) + "\n").encode()
+
+
+async def _tree_size(call: Call, size: int | None) -> int:
+    """Return the size of the tree that was asked for, that of the newest checkpoint by default."""
+    newest = (await read_checkpoint(call.services.reader)).size
+    wanted = newest if size is None else size
+    return found(wanted if 0 < wanted <= newest else None, f"a tree of {wanted or 1} entries")
+
+
+def _shown(digest: Any) -> str:
+    return f"sha256:{bytes(digest).hex()}"

@@ -18,8 +18,7 @@ from ledger.auctions.auction_commands import NO_ROUND, KeepBid, PlaceBid, bid_ke
 from ledger.auctions.auction_reads import auction_rows, bid_rows, can_bid
 from ledger.reads.reader import RowDict
 from serve_app.http.calls import Call, Json, Operations, invalid, not_found
-from serve_app.operations.views import iso_time
-from serve_app.operations.views_market import auction_record
+from serve_app.operations.views import auction_record, iso_time
 
 OPERATIONS = Operations("auctions", "workflows")
 

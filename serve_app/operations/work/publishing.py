@@ -21,7 +21,7 @@ from core.workflow.unused_members import list_ignored
 from ledger.authority import Authority
 from ledger.workflows.workflow_commands import PUBLISH_KEY
 from serve_app.http.calls import Call
-from serve_app.operations.events.webhook_urls import check_publish_url
+from serve_app.operations.events.webhooks import check_publish_url
 from serve_app.services import Services
 
 

@@ -1,7 +1,8 @@
-"""Results that agents hand in: `POST /v1/workflows/nodeResult`.
+"""Results: agents hand them in by `POST /v1/workflows/nodeResult`, and one is read by itself.
 
-No key is needed: the unguessable `resultId` of the dispatch is the credential.
-Reference: features.md (Dispatch), money.md (Settlement).
+No key is needed to hand one in: the unguessable `resultId` of the dispatch is the credential. One
+node's result is seen by those who see it in the record: the payer, administrators, its own agent.
+Reference: features.md (Dispatch), money.md (Settlement); decision messages-and-large-values.
 """
 
 from __future__ import annotations
@@ -32,27 +33,28 @@ from core.canonical import hash_bytes
 from core.errors import ErrorCode, ServiceError
 from core.ids import event_id
 from core.records.api.shape import parsed
-from core.records.api.workflows import NodeResult, NodeResultTaken
+from core.records.api.workflows import NODE_RESULT, NodeResult, NodeResultTaken
 from core.records.bounds import RESULT_INLINE_BYTES_MAX
 from core.records.manifest import read_stored_manifest
 from core.trust.access import Principal, agent_holder
 from core.trust.deployment_keys import DeploymentKeys
 from core.trust.result_token import result_id
+from core.workflow.events import BlobRef
 from core.workflow.transitions import NodeStatus, is_terminal
 from ledger.identity.identity_reads import newest_keys
 from ledger.reads.stored import StoredWorkflow
-from ledger.workflows.result_reads import is_stored_command
+from ledger.workflows.result_reads import is_stored_command, result_row
 from serve_app.callers.limits import RateClass
 from serve_app.http.bodies import check_nul, load_json, not_json
-from serve_app.http.calls import REPLAYED, Call, Operations, Repeats, Reply, invalid
+from serve_app.http.calls import REPLAYED, Call, Operations, Repeats, Reply, invalid, not_found
 from serve_app.http.repeats import once
+
+OPERATIONS = Operations("workflows")
 
 # Earlier attempts are known by their token too, and answered that they are late.
 ATTEMPTS_KNOWN_MAX: Final = 256
 # More than any of a body's names may have; it may be written with escapes.
 _NAME_BYTES_MAX: Final = 16 * 1024
-
-OPERATIONS = Operations("workflows")
 
 
 class _Names(Struct, rename="camel"):
@@ -382,3 +384,19 @@ def _reply(workflow_id: str, sent: _Dispatched, taken: NodeResultReply) -> Reply
         "status": taken.status,
     }
     return Reply(body, headers=(REPLAYED,) if taken.is_repeat else ())
+
+
+@OPERATIONS.add("GET", "/v1/workflows/{workflow_id}/nodes/{node}/result", reply=NODE_RESULT)
+async def get_result(call: Call) -> Reply:
+    """Read the result of one node."""
+    workflow_id, node = call.path_values["workflow_id"], call.path_values["node"]
+    unknown = not_found(f"a result of {node!r} in the workflow {workflow_id}")
+    row = await result_row(call.services.reader, workflow_id, node)
+    if row is None or not call.may((row["payer_did"], row["agent_did"])):
+        raise unknown
+    if row["result_json"] is not None:
+        return Reply(row["result_json"].encode())
+    if row["result_ref"] is None:
+        raise unknown
+    ref = BlobRef.from_json(row["result_ref"])
+    return Reply((await call.services.gateway.blobs.texts([ref]))[ref.hash])

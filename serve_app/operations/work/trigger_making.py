@@ -38,7 +38,7 @@ from ledger.reads.stored import RowDict
 from ledger.triggers.trigger_commands import ChangeTrigger, CreateTrigger, TriggerTerms
 from ledger.triggers.trigger_reads import count_triggers
 from serve_app.http.calls import Call, invalid
-from serve_app.operations.events.webhook_urls import check_publish_url
+from serve_app.operations.events.webhooks import check_publish_url
 
 # The one node of a template that is given as capability and input.
 NODE: Final = "task"

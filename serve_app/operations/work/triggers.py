@@ -6,12 +6,13 @@ Reference: features.md (Triggers, Schedules).
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from actors.routing.trigger_runs import run_of
+from actors.routing.trigger_runs import run_of, workflow_limits
 from core.errors import ErrorCode, ServiceError
-from core.json_text import Raw
+from core.json_text import Raw, read_json
 from core.records.api.record import PageQuery
 from core.records.api.triggers import (
     DueQuery,
@@ -19,23 +20,30 @@ from core.records.api.triggers import (
     RunPage,
     RunStarted,
     SchedulePage,
+    TemplateStored,
     Trigger,
     TriggerChanged,
     TriggeredRun,
     TriggerPage,
     TriggersQuery,
 )
+from core.records.api.workflows import Cancelled
+from core.records.manifest import WorkflowManifest
 from core.records.manifest_forms import ScheduleRequest, TriggerChange
 from core.records.statuses import TriggerKind, TriggerStatus
 from core.timestamps import iso_ms
 from core.triggers.due import due_times, next_due_of
 from core.trust.webhook_messages import publish_secrets
+from core.workflow.dag import compile_workflow
+from core.workflow.transitions import WorkflowStatus
+from core.workflow.unused_members import list_ignored
 from ledger.reads.stored import RowDict
-from ledger.triggers.trigger_commands import EndTrigger
+from ledger.triggers.trigger_commands import CreateTrigger, EndTrigger
 from ledger.triggers.trigger_reads import run_rows, trigger_row, trigger_rows
-from serve_app.http.calls import Call, Json, Operations, Repeats, Reply, not_found
+from serve_app.http.calls import Call, Json, Operations, Repeats, Reply, not_found, replayed
 from serve_app.http.compiling import IN_LOOP_BYTES_MAX, in_thread
 from serve_app.http.lists import id_after, listed, number_after, page_of
+from serve_app.operations.events.webhooks import check_publish_url
 from serve_app.operations.views import Row, iso_time, shown
 from serve_app.operations.work import hooks
 from serve_app.operations.work.trigger_making import (
@@ -43,14 +51,16 @@ from serve_app.operations.work.trigger_making import (
     changed_trigger,
     create_trigger,
     new_schedule,
+    new_template,
 )
+
+OPERATIONS = Operations("schedules")
 
 DUE_DEFAULT: Final = 10
 # Rare due times take long to find: those of the next 50 years are listed.
 DUE_SPAN_MS: Final = 50 * 365 * 24 * 3_600_000
 _SCHEDULE: Final = "/v1/schedules/{schedule_id}"
 _TRIGGER: Final = "/v1/triggers/{trigger_id}"
-OPERATIONS = Operations("schedules")
 
 
 @OPERATIONS.add(
@@ -260,3 +270,70 @@ async def _own(call: Call) -> RowDict:
         raise not_found(what)
     call.require_party((row["owner_did"],), what)
     return row
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A publish that stores a template. `warnings`: members of it that have no effect."""
+
+    command: CreateTrigger
+    warnings: tuple[str, ...]
+
+
+def published_template(call: Call, manifest: WorkflowManifest, manifest_json: bytes) -> Template:
+    """Return what a publish with a trigger that is not manual stores.
+
+    Raises:
+        ServiceError: INVALID_MANIFEST with every defect; FORBIDDEN for another's money.
+    """
+    compiled = compile_workflow(manifest, workflow_limits(call.services.settings))
+    check_publish_url(manifest.webhook_url, call.services.settings.egress_allow)
+    command = new_template(call, manifest, read_json(manifest_json))
+    return Template(command, list_ignored(manifest, compiled))
+
+
+async def store_template(
+    call: Call, template: Template, headers: tuple[tuple[bytes, bytes], ...]
+) -> Reply:
+    """Store a template and its trigger; a repeat returns the trigger as it is now.
+
+    Args:
+        headers: of the reply.
+    """
+    outcome = await create_trigger(call, template.command)
+    trigger_id = outcome.result["id"]
+    others = {"workflow_id": trigger_id, "template_id": trigger_id}
+    record = await shown_trigger(
+        call, trigger_id, TemplateStored, **others, warnings=template.warnings or None
+    )
+    return Reply(record, headers=(*replayed(outcome), *headers))
+
+
+async def owned_template(call: Call, template_id: str) -> RowDict | None:
+    """Return the trigger of a template, None when the caller may not know of it."""
+    row = await trigger_row(call.services.reader, template_id)
+    return row if row is not None and call.may((row["owner_did"],)) else None
+
+
+async def cancel_template(call: Call, row: RowDict, reason: str) -> dict[str, Any]:
+    """End the trigger of a template; return the reply of a cancel.
+
+    Raises:
+        ServiceError: INSUFFICIENT_SCOPE.
+    """
+    call.require("schedules:write")
+    trigger_id = str(row["id"])
+    outcome = await call.commit(EndTrigger(trigger_id=trigger_id))
+    return shown(
+        Cancelled,
+        {},
+        success=True,
+        id=trigger_id,
+        workflow_id=trigger_id,
+        status=WorkflowStatus.CANCELLED,
+        reason=reason,
+        cancelled_at=iso_time(outcome.result["endedMs"]),
+        cancelled_by=call.caller.did,
+        nodes_affected=0,
+        refunded_credits=0,
+    )

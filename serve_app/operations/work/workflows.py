@@ -1,16 +1,18 @@
-"""Workflows: publish, read, list, cancel, resume.
+"""Workflows: publish, read, list, cancel, resume and trace them.
 
-Reference: http.md (Endpoints).
+Reference: http.md (Endpoints); features.md (Traces).
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from itertools import chain
 from typing import Any, Final
 
 from msgspec import MsgspecError, Raw, Struct, structs
 from msgspec.json import decode
+from msgspec.structs import asdict
 
 from actors.gateway.told_ends import told_workflow
 from actors.transport.messages import (
@@ -31,6 +33,9 @@ from core.records.api.workflows import (
     DryRun,
     Published,
     Resumed,
+    Span,
+    TracePage,
+    TraceQuery,
     Workflow,
     WorkflowPage,
     WorkflowsQuery,
@@ -38,7 +43,9 @@ from core.records.api.workflows import (
 from core.records.bounds import RESULT_INLINE_BYTES_MAX
 from core.records.manifest import WorkflowManifest, parse_list_form, parse_manifest
 from core.records.manifest_forms import Manifest, ManifestBulk, ManifestList
+from core.workflow import traces
 from core.workflow.transitions import WorkflowStatus, is_terminal
+from ledger.proofs.traces import FIRST_PLACE, place_of, trace_workflows, traced_nodes
 from ledger.reads.stored import StoredWorkflow, WorkflowHead
 from serve_app.callers.limits import RateClass
 from serve_app.http.bulk import judged, refusal
@@ -54,8 +61,8 @@ from serve_app.http.calls import (
     not_found,
 )
 from serve_app.http.compiling import IN_LOOP_BYTES_MAX, in_thread
-from serve_app.http.lists import listed, page_of
-from serve_app.operations.capabilities.deprecation_headers import manifest_warnings
+from serve_app.http.lists import PAGE_MAX, listed, page_of
+from serve_app.operations.capabilities.capability_versions import manifest_warnings
 from serve_app.operations.views import (
     iso_time,
     shown,
@@ -69,13 +76,15 @@ from serve_app.operations.work.publishing import (
     published,
     shown_secret,
 )
-from serve_app.operations.work.templates import (
+from serve_app.operations.work.triggers import (
     Template,
     cancel_template,
     owned_template,
     published_template,
     store_template,
 )
+
+OPERATIONS = Operations("workflows")
 
 PREFER_WAIT_MAX_S: Final = 60
 
@@ -88,7 +97,6 @@ _PUBLISH_ERRORS = (
     ErrorCode.INSUFFICIENT_CREDITS,
     ErrorCode.QUOTA_EXCEEDED,
 )
-OPERATIONS = Operations("workflows")
 
 
 class _DryRun(Struct, rename="camel"):
@@ -379,3 +387,46 @@ def _wait_of(call: Call) -> float | None:
     if match is None:
         return None
     return min(float(match.group(1)), PREFER_WAIT_MAX_S)
+
+
+@OPERATIONS.add("GET", "/v1/traces/{trace_id}", query=TraceQuery, reply=TracePage)
+async def get_trace(call: Call) -> Json:
+    """Read the trace of one of the caller's workflows.
+
+    1. Callers choose trace ids, so only the caller's own workflows are looked up. 2. A page is a
+    list of nodes, each with a list of its spans. 3. The first page begins with the workflow's span.
+    """
+    trace_id, query = call.path_values["trace_id"], call.given(TraceQuery)
+    page = page_of(call, query, default=PAGE_MAX)
+    reader, own = call.services.reader, call.party_did
+    sharing = asked = await trace_workflows(reader, trace_id, payer_did=own)  # 1
+    if query.workflow_id is not None:
+        asked = await trace_workflows(
+            reader, trace_id, payer_did=own, workflow_id=query.workflow_id
+        )
+    if not asked:
+        raise not_found(f"the trace {trace_id}")
+    workflow = asked[0]
+    workflow_id = str(workflow["id"])
+    after = FIRST_PLACE if page.after is None else (workflow_id, page.after)
+    found = await traced_nodes(reader, [workflow_id], after=after, **page.rows)
+    parts = [[_span_record(span) for span in traces.node_spans(rows)] for rows in found]
+    nodes = [(place_of(rows.node)[1], own) for rows, own in zip(found, parts, strict=True)]
+    reply = listed("spans", nodes, page, lambda one: one[0], form=lambda one: one[1])  # 2
+    is_first = page.after is None and not page.offset
+    first = [_span_record(traces.workflow_span(workflow))] if is_first else []  # 3
+    reply["spans"] = [*first, *chain.from_iterable(parts[: len(reply["spans"])])]
+    reply["trace"] = {
+        "id": trace_id,
+        "workflowId": workflow_id,
+        "workflowIds": [str(row["id"]) for row in sharing],
+        "startedAt": iso_time(workflow["created_ms"]),
+        "endedAt": iso_time(workflow["completed_ms"]),
+        "status": traces.trace_status(workflow),
+    }
+    return reply
+
+
+def _span_record(span: traces.Span) -> dict[str, Any]:
+    begin, end = iso_time(span.start_time_ms), iso_time(span.end_time_ms)
+    return shown(Span, asdict(span), start_time=begin, end_time=end)

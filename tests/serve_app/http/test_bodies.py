@@ -15,13 +15,13 @@ from core.errors import ErrorCode, ServiceError
 from serve_app.http.bodies import (
     SLOW_AFTER_S,
     ClientGone,
+    Pace,
     check_depth,
     check_media_type,
     held_bytes,
     parse_json,
     read_body,
 )
-from serve_app.http.pace import Pace
 
 PACE = Pace(timeout_s=10, rate_min=1_000)
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from actors.process.slices import Slices
 from core.errors import ErrorCode, ServiceError
 from core.settings import KIB, Settings
+from serve_app.http.bodies import RequestBounds
 from serve_app.http.bulk import Judged, cut, judged
-from serve_app.http.pace import RequestBounds
 from tests.serve_app.parts import call_of, gateway_with, services_of
 
 TEXTS = st.text(st.sampled_from(['"', "\\", "{", "}", "[", "]", ",", "é", "\n", "a"]), max_size=12)

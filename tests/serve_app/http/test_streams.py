@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from core.errors import ErrorCode, ServiceError
+from serve_app.http.bodies import Pace
 from serve_app.http.calls import Reply
 from serve_app.http.endpoint import send_stream
-from serve_app.http.pace import Pace
 
 PAGE = b"x" * 100_000
 USUAL = Pace()
