@@ -167,7 +167,7 @@ class ServiceOperations:
         path, headers = f"/v1/webhooks/{segment(webhook_id)}", keyed(None)
         return single(Call("PATCH", path, body={"rotateSecret": True}, headers=headers))
 
-    delete_webhook = removing("/v1/webhooks/{}", replies.WebhookDeleted)
+    delete_webhook = removing("/v1/webhooks/{}", replies.Removed)
 
     @sending("POST", "/v1/webhooks/{webhook_id}/test", replies.WebhookDelivery)
     def test_webhook(self, webhook_id: str) -> None:
@@ -208,7 +208,7 @@ class ServiceOperations:
 
     peer = reading("/v1/federation/peers/{}", replies.Peer)
     peers = listing("/v1/federation/peers", replies.PeersQuery, replies.PeerPage)
-    remove_peer = removing("/v1/federation/peers/{}", replies.PeerRemoved)
+    remove_peer = removing("/v1/federation/peers/{}", replies.Removed)
 
     @operation(replies.PeerHeartbeatTaken)
     def peer_heartbeat(self, heartbeat: Mapping[str, Any]) -> Steps:
@@ -253,7 +253,7 @@ class ServiceOperations:
         """
 
     subnet = reading("/v1/federation/subnets/{}", replies.Subnet)
-    remove_subnet = removing("/v1/federation/subnets/{}", replies.SubnetRemoved)
+    remove_subnet = removing("/v1/federation/subnets/{}", replies.Removed)
     subnets = listing("/v1/federation/subnets", replies.SubnetsQuery, replies.SubnetPage)
 
     @sending("POST", "/v1/federation/subnets/{subnet_id}/members", replies.MemberChanged)
@@ -287,5 +287,5 @@ class ServiceOperations:
         """
 
     policies = listing("/v1/federation/policies", replies.PoliciesQuery, replies.PolicyPage)
-    remove_policy = removing("/v1/federation/policies/{}", replies.PolicyRemoved)
+    remove_policy = removing("/v1/federation/policies/{}", replies.Removed)
     iterate_audit = Iteration(audit)

@@ -214,13 +214,6 @@ class PeerAdded(Peer):
     success: Yes
 
 
-class PeerRemoved(Record):
-    """A peer that was removed."""
-
-    success: Yes
-    id: Annotated[str, "Id of the peer."]
-
-
 class PeerPage(Page[Peer]):
     """Peers, ordered by id."""
 
@@ -453,13 +446,6 @@ class Subnet(Record):
     created_at: Timestamp
 
 
-class SubnetRemoved(Record):
-    """A removed subnet."""
-
-    success: Yes
-    id: Annotated[Uuid, "Id of the subnet."]
-
-
 class SubnetPage(Page[Subnet]):
     """A page of subnets, oldest first."""
 
@@ -535,10 +521,3 @@ class PoliciesQuery(PageQuery):
     """Filters of the list of policies."""
 
     subnet_id: Annotated[Maybe[Uuid], "Only policies of this subnet."] = None
-
-
-class PolicyRemoved(Record):
-    """A removed policy."""
-
-    success: Yes
-    id: Annotated[Uuid, "Id of the policy."]

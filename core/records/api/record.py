@@ -15,7 +15,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, TypeVar
 
 from core.errors import ErrorCode
-from core.records.api.kinds import Count, Cursor, Limit, Offset, words
+from core.records.api.kinds import Count, Cursor, Limit, Offset, Yes, words
 from core.records.api.shape import Body, Json, Maybe, Member, Schema, Schemas, members_of
 
 
@@ -70,6 +70,13 @@ def _reading(hint: Any) -> Read:
             return lambda values: [item(value) for value in values]
         return lambda values: {name: item(value) for name, value in values.items()}
     return lambda value: value
+
+
+class Removed(Record):
+    """A record that was removed."""
+
+    success: Yes
+    id: Annotated[str, "Id of the record."]
 
 
 class PageQuery(Body):

@@ -277,13 +277,6 @@ class WebhookPage(Page[Webhook]):
     row = Webhook
 
 
-class WebhookDeleted(Record):
-    """A deleted webhook."""
-
-    success: Yes
-    id: Annotated[Uuid, "Id of the webhook."]
-
-
 class DeliveriesQuery(PageQuery):
     """Filters of the list of deliveries."""
 

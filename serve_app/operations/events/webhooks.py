@@ -15,13 +15,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from core.errors import ErrorCode, Problem, ProblemList, ServiceError
-from core.records.api.record import PageQuery
+from core.records.api.record import PageQuery, Removed
 from core.records.api.triggers import (
     DeliveriesQuery,
     DeliveryPage,
     Webhook,
     WebhookChange,
-    WebhookDeleted,
     WebhookDelivery,
     WebhookPage,
     WebhookRequest,
@@ -206,7 +205,7 @@ async def change(call: Call) -> Json:
     return _record(changed, secret)
 
 
-@OPERATIONS.add("DELETE", "/v1/webhooks/{webhook_id}", reply=WebhookDeleted)
+@OPERATIONS.add("DELETE", "/v1/webhooks/{webhook_id}", reply=Removed)
 async def delete(call: Call) -> Json:
     """Delete a webhook; its undelivered events are not sent."""
     row = await _own(call, call.path_values["webhook_id"])

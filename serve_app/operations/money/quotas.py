@@ -6,8 +6,6 @@ Reference: money.md (Quotas), http.md (Request limits).
 
 from __future__ import annotations
 
-from typing import Any
-
 from core.market.sharing.quota import QuotaLimits, day_start_ms, judge_quota, resets_at_ms
 from core.money import MICRO_PER_CENT
 from core.records.api.kinds import Did
@@ -42,30 +40,14 @@ async def set_quota(call: Call) -> Json:
         did=did,
         changes={name: limit for name, limit in changes.items() if limit is not ABSENT},
     )
-    outcome = await call.commit(command)
-    limits = QuotaLimits(**outcome.result["limits"])
-    return {
-        "success": True,
-        **_quota(did, limits),
-        "setByDid": call.caller.did,
-        "updatedAt": iso_time(outcome.result["updatedMs"]),
-    }
+    await call.commit(command)
+    return {"success": True, **await _quota(call, did)}
 
 
 @OPERATIONS.add("GET", "/v1/quotas/{did}", reply=Quota)
 async def get_quota(call: Call) -> Json:
     """Read a payer's limits and usage."""
-    did = own_did_in_path(call, "the quota")
-    reader, now_ms = call.services.reader, call.services.now_ms()
-    row = await quota_row(reader, did)
-    usage = await quota_usage(reader, did, day_start_ms(now_ms))
-    return {
-        **_quota(did, _limits(row)),
-        "currentUsage": usage_record(usage),
-        "resetsAt": iso_time(resets_at_ms(now_ms)),
-        "setByDid": None if row is None else row["set_by_did"],
-        "updatedAt": None if row is None else iso_time(row["updated_ms"]),
-    }
+    return await _quota(call, own_did_in_path(call, "the quota"))
 
 
 @OPERATIONS.add(
@@ -94,9 +76,21 @@ async def check_quota(call: Call) -> Json:
     }
 
 
-def _quota(did: str, limits: QuotaLimits | None) -> dict[str, Any]:
-    shown = limits_record(limits)
-    return {"id": did, "did": did, **(shown or {}), "limits": shown}
+async def _quota(call: Call, did: str) -> Json:
+    reader, now_ms = call.services.reader, call.services.now_ms()
+    row = await quota_row(reader, did)
+    usage = await quota_usage(reader, did, day_start_ms(now_ms))
+    limits = limits_record(_limits(row))
+    return {
+        "id": did,
+        "did": did,
+        **(limits or {}),
+        "limits": limits,
+        "currentUsage": usage_record(usage),
+        "resetsAt": iso_time(resets_at_ms(now_ms)),
+        "setByDid": None if row is None else row["set_by_did"],
+        "updatedAt": None if row is None else iso_time(row["updated_ms"]),
+    }
 
 
 def _limits(row: RowDict | None) -> QuotaLimits | None:

@@ -36,7 +36,6 @@ from core.records.api.peers import (
     PeerHeartbeatTaken,
     PeerOrder,
     PeerPage,
-    PeerRemoved,
     PeerRequest,
     PeersQuery,
     RouteQuery,
@@ -47,6 +46,7 @@ from core.records.api.peers import (
     TrustEventsQuery,
     TrustPage,
 )
+from core.records.api.record import Removed
 from core.timestamps import iso_ms, unix_ms
 from core.trust.access import DEPOSIT, FEDERATE, READ_TRUST
 from core.trust.signatures import key_bytes
@@ -125,7 +125,7 @@ async def get(call: Call) -> Json:
     return _record(Peer, await _peer(call, call.path_values["peer_id"]))
 
 
-@OPERATIONS.add("DELETE", "/v1/federation/peers/{peer_id}", scope=FEDERATE, reply=PeerRemoved)
+@OPERATIONS.add("DELETE", "/v1/federation/peers/{peer_id}", scope=FEDERATE, reply=Removed)
 async def remove(call: Call) -> Json:
     """Remove a peer.
 
@@ -133,7 +133,7 @@ async def remove(call: Call) -> Json:
     """
     peer_id = call.path_values["peer_id"]
     outcome = await call.commit(RemovePeer(peer_id=peer_id), until_known=True)
-    return shown_result(PeerRemoved, outcome)
+    return shown_result(Removed, outcome)
 
 
 @OPERATIONS.add(

@@ -16,15 +16,14 @@ from core.records.api.peers import (
     MemberRequest,
     PoliciesQuery,
     PolicyPage,
-    PolicyRemoved,
     PolicyRequest,
     Subnet,
     SubnetPage,
     SubnetPolicy,
-    SubnetRemoved,
     SubnetRequest,
     SubnetsQuery,
 )
+from core.records.api.record import Removed
 from core.records.api.shape import json_name
 from core.records.statuses import PolicyType, SubnetType
 from core.subnets.policies import Policy
@@ -107,7 +106,7 @@ async def get_subnet(call: Call) -> Json:
     return await _shown_subnet(call, call.path_values["subnet_id"])
 
 
-@OPERATIONS.add("DELETE", "/v1/federation/subnets/{subnet_id}", reply=SubnetRemoved)
+@OPERATIONS.add("DELETE", "/v1/federation/subnets/{subnet_id}", reply=Removed)
 async def remove_subnet(call: Call) -> Json:
     """Remove a subnet of the caller with its members and policies.
 
@@ -183,7 +182,7 @@ async def list_policies(call: Call) -> Json:
     return listed("policies", rows, page, lambda row: row["id"], form=_policy)
 
 
-@OPERATIONS.add("DELETE", "/v1/federation/policies/{policy_id}", reply=PolicyRemoved)
+@OPERATIONS.add("DELETE", "/v1/federation/policies/{policy_id}", reply=Removed)
 async def remove_policy(call: Call) -> Json:
     """Remove a policy of a subnet of the caller."""
     policy_id = call.path_values["policy_id"]
