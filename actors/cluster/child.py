@@ -19,7 +19,7 @@ from typing import Any, Final
 import ray
 from ray.exceptions import ActorDiedError, RayError
 
-from actors.cluster.asking import Answered, Busy, Silent, ask
+from actors.cluster.asking import Answer, ask
 from actors.transport.messages import OwnerReply, OwnerRequest
 from actors.transport.wire import REQUESTS, decode_reply
 
@@ -52,7 +52,7 @@ class ActorChild:
         ends: Mapping[str, bytes | None] = await self._actor.finished.remote(watcher)
         return ends
 
-    async def ask(self) -> Answered | Busy | Silent:
+    async def ask(self) -> Answer:
         return await ask(self._actor.ping.remote, self._actor.progress.remote)
 
     def end(self) -> None:

@@ -21,7 +21,7 @@ from typing import Final, Protocol
 
 from msgspec.structs import replace
 
-from actors.cluster.asking import Answered, Busy, Silent, is_silent
+from actors.cluster.asking import Answer, is_silent
 from actors.cluster.process_watch import Silence
 from actors.engine.owner import Owner
 from actors.process.loop_clock import monotonic_ms
@@ -54,7 +54,7 @@ class Child(Protocol):
 
     async def finished(self, watcher: str) -> Mapping[str, bytes | None]: ...
 
-    async def ask(self) -> Answered | Busy | Silent:
+    async def ask(self) -> Answer:
         """Ask it how it is; raises what a call of a process that has ended does."""
 
     def end(self) -> None: ...

@@ -13,7 +13,7 @@ import ray
 from ray.exceptions import ActorDiedError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from actors.cluster.asking import Answered, Busy, Silent, ask
+from actors.cluster.asking import Answer, ask
 from actors.cluster.workflow_actor import WorkflowActor
 from actors.process.startup import settings_argument
 from actors.transport.names import ensure_actor, workflow_actor
@@ -80,7 +80,7 @@ class OwnerActors:
             )
         return made, gone
 
-    async def ping(self, name: str) -> Answered | Busy | Silent:
+    async def ping(self, name: str) -> Answer:
         """Ping an owner.
 
         Raises:

@@ -16,7 +16,7 @@ from typing import Any
 import ray
 from ray.exceptions import RayError
 
-from actors.cluster.asking import Answered, is_silent
+from actors.cluster.asking import is_silent
 from actors.cluster.due.event_deliveries import EventDeliveries
 from actors.cluster.due.event_follower import EventFollower
 from actors.cluster.due.event_triggers import EventRuns
@@ -176,9 +176,9 @@ class Timekeeper:
             log.info("owner is not there owner=%s error=%s", name, type(error).__name__)
             is_late = silence.note_ended(monotonic_ms())
         else:
-            if isinstance(reply, Answered):
-                self._totals.note(reply.counters["report"], monotonic_ms())
-                self._prober.request_probes(reply.counters["openCircuits"])
+            if isinstance(reply, dict):
+                self._totals.note(reply["report"], monotonic_ms())
+                self._prober.request_probes(reply["openCircuits"])
             is_late = is_silent(name, silence, reply, monotonic_ms())
         if is_late:
             log.warning("owner is silent and is restarted owner=%s", name)

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 
-from actors.cluster.asking import Answered, Busy, Silent
+from actors.cluster.asking import Answer
 from actors.cluster.dedicated import Dedicated
 from actors.engine.owner import Owner
 from actors.shards.child_lease import Parentage
@@ -51,8 +51,8 @@ class ChildInLoop:
         await self._alive()
         return names
 
-    async def ask(self) -> Answered | Busy | Silent:
-        return Answered({"progress": (await self._alive()).steps})
+    async def ask(self) -> Answer:
+        return {"progress": (await self._alive()).steps}
 
     def end(self) -> None:
         self.is_ended = True

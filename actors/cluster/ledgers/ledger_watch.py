@@ -19,7 +19,7 @@ from typing import Any
 import ray
 from ray.exceptions import RayError
 
-from actors.cluster.asking import Answered, ask, is_silent
+from actors.cluster.asking import ask, is_silent
 from actors.cluster.ledgers.ledger_handover import is_writer
 from actors.cluster.ledgers.ledger_slots import (
     end_ledger,
@@ -105,8 +105,7 @@ class LedgerWatch:
             log.warning("the ledger is silent and is started anew name=%s", name)
             await asyncio.to_thread(ray.kill, handle, no_restart=False)
             silence.note_replaced(monotonic_ms())
-        if not isinstance(reply, Answered):
+        if not isinstance(reply, dict):
             return None
-        told = reply.counters
-        self._note(told["report"], monotonic_ms())
-        return LedgerProcess(machine=told["machine"], is_writer=told["isWriter"])
+        self._note(reply["report"], monotonic_ms())
+        return LedgerProcess(machine=reply["machine"], is_writer=reply["isWriter"])

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from ray.exceptions import ActorDiedError
 
-from actors.cluster.asking import Answered, Busy, Silent
+from actors.cluster.asking import Answer
 from actors.cluster.child import ENDED_POLL_S, ActorChild
 from actors.cluster.dedicated import Dedicated
 from actors.engine.outbox import Outboxes
@@ -65,9 +65,9 @@ class Child(ActorChild):
 
     is_ended = False
 
-    async def ask(self) -> Answered | Busy | Silent:
+    async def ask(self) -> Answer:
         """Answer."""
-        return Answered({"progress": 1})
+        return {"progress": 1}
 
     def end(self) -> None:
         """Note the end."""
@@ -83,11 +83,11 @@ class FrozenChild(Child):
         self.asked = 0
         self._end = asyncio.Event()
 
-    async def ask(self) -> Answered | Busy | Silent:
+    async def ask(self) -> Answer:
         self.asked += 1
         if self.asked == 1 or not self._is_busy:
-            return Answered({"progress": 1}) if self.asked == 1 else Silent()
-        return Busy(self.asked)
+            return {"progress": 1} if self.asked == 1 else None
+        return self.asked
 
     async def finished(self, watcher: str) -> dict[str, bytes | None]:
         await self._end.wait()
