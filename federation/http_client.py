@@ -57,9 +57,6 @@ NEXT_ADDRESS_S: Final = 0.25
 
 _SAME_FOR_ALL: Final = b"User-Agent: callboard\r\nAccept: */*\r\n"
 
-# Idle connections that are closed when there is no socket left, and turns until they are gone.
-CLOSED_FOR_ROOM: Final = 64
-TURNS_TO_CLOSE: Final = 3
 _OUR_ERRORS: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
@@ -211,7 +208,7 @@ class HttpClient:
     def _close_idle(self) -> None:
         self._sweep = None
         before_s = self._loop.time() - self._keep_alive_s
-        for connection in self._idle.oldest(before_s, len(self._idle)):
+        for connection in self._idle.oldest(before_s):
             connection.close()
         if self._idle:
             self._sweep = self._loop.call_later(self._keep_alive_s / 2, self._close_idle)
@@ -307,33 +304,22 @@ class HttpClient:
     async def _open(
         self, addresses: Sequence[ResolvedAddress], refused: list[OSError]
     ) -> socket.socket:
-        """Return a connected socket; where this machine has none left, idle ones make room.
+        """Return a connected socket.
 
         Args:
             refused: gets why there is no socket for an address.
 
         Raises: OSError.
         """
-        for idle_max in (CLOSED_FOR_ROOM, 0):
-            refused.clear()
-            await self._connect_turns.wait(CONNECT_S)
-            try:
-                return await aiohappyeyeballs.start_connection(
-                    addresses,
-                    happy_eyeballs_delay=NEXT_ADDRESS_S,
-                    socket_factory=lambda address: self._gated(address, refused),
-                )
-            except (OSError, RuntimeError) as error:
-                idle = self._idle.oldest(self._loop.time(), idle_max)
-                if not idle or not any(map(_is_ours, (error, *refused))):
-                    if isinstance(error, RuntimeError):  # what uvloop raises without a reason
-                        raise OSError(str(error)) from None
-                    raise
-                for connection in idle:
-                    connection.close()
-                for _ in range(TURNS_TO_CLOSE):
-                    await asyncio.sleep(0)
-        raise AssertionError("the last try returns or raises")
+        await self._connect_turns.wait(CONNECT_S)
+        try:
+            return await aiohappyeyeballs.start_connection(
+                addresses,
+                happy_eyeballs_delay=NEXT_ADDRESS_S,
+                socket_factory=lambda address: self._gated(address, refused),
+            )
+        except RuntimeError as error:  # what uvloop raises without a reason
+            raise OSError(str(error)) from None
 
     def _gated(self, address: Any, refused: list[OSError]) -> socket.socket:
         try:

@@ -12,6 +12,7 @@ import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
+from itertools import takewhile
 from typing import Final, Protocol
 
 import httptools
@@ -490,11 +491,6 @@ class IdleConnections:
         if not same:
             del self._by_server[connection.server]
 
-    def oldest(self, before_s: float, most: int) -> list[Connection]:
+    def oldest(self, before_s: float) -> list[Connection]:
         """Return connections that have been idle since then or before, the oldest first."""
-        found: list[Connection] = []
-        for connection in self._by_age:
-            if connection.idle_since_s > before_s or len(found) == most:
-                break
-            found.append(connection)
-        return found
+        return list(takewhile(lambda one: one.idle_since_s <= before_s, self._by_age))

@@ -53,5 +53,4 @@ def test_the_oldest_are_found_without_the_younger() -> None:
     made = [Connection(server(number % 2), number) for number in range(6)]
     for connection in made:
         idle.put(connection)
-    assert idle.oldest(3, 10) == made[:4]
-    assert idle.oldest(9, 2) == made[:2]
+    assert idle.oldest(3) == made[:4]
