@@ -11,6 +11,7 @@ Verification). Decision messages-and-large-values.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from functools import partial
 from typing import Any, Final
 
 from msgspec import Struct
@@ -22,6 +23,7 @@ from actors.values.input_texts import (
     InputText,
     MapTexts,
     fill_texts,
+    map_texts,
     unreadable_failure,
 )
 from actors.values.value_process import ValueProcess
@@ -182,7 +184,8 @@ async def _build(
             continue
         wanted = tuple(mapping for name in read for mapping in by_source[name])
         part = replace(node, payload={}, has_templates=False, mappings=wanted)
-        found = await builder.map_texts(payer_did, MapTexts(part, read, bytes_max, left))
+        asked = MapTexts(part, read, bytes_max, left)
+        found = await builder.call(payer_did, partial(map_texts, asked))
         if isinstance(found, Failure):
             return found
         mapped |= found.values
@@ -195,7 +198,7 @@ async def _build(
         unverified = (await _load({"": sources.unverified}, load))[""]
     filling = FillTexts(replace(node, mappings=()), mapped, bytes_max, left, unverified)
     if _weigh_filling(filling) > BUILT_IN_LOOP_BYTES_MAX:  # 3
-        filled = await builder.fill_texts(payer_did, filling)
+        filled = await builder.call(payer_did, partial(fill_texts, filling))
     else:
         filled = fill_texts(filling)
     if isinstance(filled, Failure):

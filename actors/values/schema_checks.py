@@ -8,10 +8,12 @@ features.md (Schemas). Decisions messages-and-large-values and versions-and-sche
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from functools import partial
 
 from actors.ports import DispatchOrder
 from actors.values.agent_schemas import AgentSchemas, refused_result
 from actors.values.reply_events import ReceivedReply, judge_received
+from actors.values.value_child import find_breach
 from actors.values.value_process import JUDGED_IN_LOOP_BYTES_MAX, ValueProcess
 from core.errors import NodeErrorCode
 from core.json_text import read_json
@@ -94,7 +96,7 @@ class SchemaChecks:
     ) -> Breach | None:
         if self.is_little(name, len(text)):
             return self._find_breach(name, text)
-        return await self._process.find_breach(order.payer_did, schema_text, text)
+        return await self._process.call(order.payer_did, partial(find_breach, schema_text, text))
 
     def _find_breach(self, name: str, text: bytes) -> Breach | None:
         schema = self._schemas.at_hand(name)

@@ -28,19 +28,10 @@ from msgspec.structs import replace
 
 from actors.ports import DispatchOrder
 from actors.values.handed_in_results import HandedIn, JudgedHandIn, judge_handed_in
-from actors.values.input_texts import (
-    FillTexts,
-    InputText,
-    MappedTexts,
-    MapTexts,
-    fill_texts,
-    map_texts,
-)
 from actors.values.reply_events import ReceivedReply
-from actors.values.value_child import LENGTH_BYTES, find_breach, judge_reply
+from actors.values.value_child import LENGTH_BYTES, judge_reply
 from core.market.sharing.fair_queue import FairQueue
-from core.schemas.value_schema import Breach
-from core.workflow.events import Event, Failure
+from core.workflow.events import Event
 
 log = logging.getLogger("callboard.dispatch")
 
@@ -102,7 +93,7 @@ class ValueProcess:
         """
         # A reply is judged without the agent's secret.
         bare = replace(order.without_inputs(), secret=None)
-        event = await self._call(order.payer_did, partial(judge_reply, bare, reply, output_schema))
+        event = await self.call(order.payer_did, partial(judge_reply, bare, reply, output_schema))
         self.judged += 1
         return event
 
@@ -115,21 +106,9 @@ class ValueProcess:
         Raises:
             ValueProcessEnded: as `judge`.
         """
-        judged = await self._call(owner_did, partial(judge_handed_in, handed_in))
+        judged = await self.call(owner_did, partial(judge_handed_in, handed_in))
         self.judged += 1
         return judged
-
-    async def map_texts(self, payer_did: str, asked: MapTexts) -> MappedTexts | Failure:
-        """Return what a node maps of results. Raises ValueProcessEnded as `judge` does."""
-        return await self._call(payer_did, partial(map_texts, asked))
-
-    async def fill_texts(self, payer_did: str, asked: FillTexts) -> InputText | Failure:
-        """Return the inputs of a node. Raises ValueProcessEnded as `judge` does."""
-        return await self._call(payer_did, partial(fill_texts, asked))
-
-    async def find_breach(self, payer_did: str, schema: bytes, text: bytes) -> Breach | None:
-        """Return where the value of a text breaks a schema. Raises ValueProcessEnded as `judge`."""
-        return await self._call(payer_did, partial(find_breach, schema, text))
 
     def close(self) -> None:
         """End the process; open requests and later ones fail with `ValueProcessEnded`."""
@@ -140,7 +119,16 @@ class ValueProcess:
             request.fail("closed")
         self._end_process()
 
-    async def _call(self, holder: str, call: Callable[[], Found]) -> Found:
+    async def call(self, holder: str, call: Callable[[], Found]) -> Found:
+        """Return what a call returns in the process.
+
+        Args:
+            holder: in whose turn it is made.
+            call: a function with its arguments, which can be pickled.
+
+        Raises:
+            ValueProcessEnded: as `judge`.
+        """
         if self._is_closed:
             raise ValueProcessEnded("closed")
         loop = asyncio.get_running_loop()

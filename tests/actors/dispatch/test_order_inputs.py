@@ -21,10 +21,8 @@ from actors.dispatch.order_inputs import (
 from actors.ports import InputSources
 from actors.values.input_texts import (
     FillTexts,
-    InputText,
     MappedTexts,
     MapTexts,
-    fill_texts,
     map_texts,
 )
 from core.canonical import canonical, hash_bytes
@@ -60,13 +58,9 @@ class Beside:
     def __init__(self) -> None:
         self.asked: list[MapTexts | FillTexts] = []
 
-    async def map_texts(self, payer_did: str, asked: MapTexts) -> MappedTexts | Failure:
-        self.asked.append(asked)
-        return map_texts(asked)
-
-    async def fill_texts(self, payer_did: str, asked: FillTexts) -> InputText | Failure:
-        self.asked.append(asked)
-        return fill_texts(asked)
+    async def call(self, payer_did: str, call: Any) -> Any:
+        self.asked += call.args
+        return call()
 
 
 async def built(asked: InputSources, load: Load, bytes_max: int) -> Any:
@@ -166,7 +160,7 @@ async def test_a_defect_of_the_service_is_no_unreadable_result(error: type[Excep
     """A KeyError was a final failure of the node, and stood in no log."""
 
     class Defective(Beside):
-        async def map_texts(self, payer_did: str, asked: MapTexts) -> MappedTexts | Failure:
+        async def call(self, payer_did: str, call: Any) -> Any:
             raise error("a defect")
 
     asked = InputSources(NODE, {"far": '{"n":1}', "near": "{}"})

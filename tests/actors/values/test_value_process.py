@@ -92,7 +92,7 @@ def bad_call() -> None:
 
 async def pid_of(process: ValueProcess) -> int:
     """Return the process's id."""
-    return await asyncio.wait_for(process._call("", os.getpid), PATIENCE_S)
+    return await asyncio.wait_for(process.call("", os.getpid), PATIENCE_S)
 
 
 async def is_asked(process: ValueProcess) -> None:
@@ -158,7 +158,7 @@ async def test_a_call_that_cannot_be_pickled_or_raises_fails_alone() -> None:
     try:
         for call in (lambda: 1, bad_call):
             with pytest.raises(ValueProcessEnded):
-                await asyncio.wait_for(judging._call("a", call), PATIENCE_S)
+                await asyncio.wait_for(judging.call("a", call), PATIENCE_S)
             assert await pid_of(judging)
     finally:
         judging.close()
@@ -232,7 +232,7 @@ from actors.values.value_process import ValueProcess
 
 async def main():
     process = ValueProcess(lambda _: 1)
-    print(await process._call("", os.getpid), flush=True)
+    print(await process.call("", os.getpid), flush=True)
     await asyncio.sleep(600)
 
 if __name__ == "__main__":
