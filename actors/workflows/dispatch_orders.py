@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import partial
 
+from msgspec.structs import replace
+
 from actors.directory.peer_directory import PeerDirectory
 from actors.dispatch.order_inputs import mapped_sources
 from actors.ports import (
@@ -214,23 +216,17 @@ def rebuild_accepted_orders(
         if entry is None:
             continue
         due_ms = machine.deadline_ms if state.deadline_ms is None else state.deadline_ms
-        order = DispatchOrder(
-            workflow_id=machine.workflow_id,
-            task_id=run.task_id,
-            payer_did=run.payer_did,
-            node=name,
-            attempt=state.attempt,
-            capability_id=node.capability_id,
-            agent_did=entry.did,
+        order = _rebuild_order(run, name, entry.did, max(1, due_ms - now_ms))
+        own = replace(
+            order,
             url=entry.url,
             cancel_url=entry.cancel_url,
             secret=entry.secret,
-            timeout_ms=max(1, due_ms - now_ms),
             public_key=entry.public_key,
             input_schema=entry.input_schemas.get(node.capability_id, ""),
             output_schema=entry.output_schemas.get(node.capability_id, ""),
         )
-        orders.append(order)
+        orders.append(own)
     return orders
 
 
@@ -242,19 +238,26 @@ def rebuild_order_to_judge(run: RunningWorkflow, name: str) -> DispatchOrder | N
     state, node = run.machine.node(name), run.machine.compiled.nodes[name]
     if not state.is_accepted or state.has_result or state.agent_did is None:
         return None
+    order = _rebuild_order(run, name, state.agent_did, node.timeout_ms)
+    return replace(order, output_schema=UNREAD_SCHEMA)
+
+
+def _rebuild_order(
+    run: RunningWorkflow, name: str, agent_did: str, timeout_ms: int
+) -> DispatchOrder:
+    """Return the order of a node's open attempt, without an address of its agent."""
     return DispatchOrder(
         workflow_id=run.workflow_id,
         task_id=run.task_id,
         payer_did=run.payer_did,
         node=name,
-        attempt=state.attempt,
-        capability_id=node.capability_id,
-        agent_did=state.agent_did,
+        attempt=run.machine.node(name).attempt,
+        capability_id=run.machine.compiled.nodes[name].capability_id,
+        agent_did=agent_did,
         url="",
         cancel_url="",
         secret=None,
-        timeout_ms=node.timeout_ms,
-        output_schema=UNREAD_SCHEMA,
+        timeout_ms=timeout_ms,
     )
 
 

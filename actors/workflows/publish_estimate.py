@@ -413,14 +413,9 @@ def build_dry_run_reply(
             for name, one in actions.items()
         }
     selections = {name: list_available_agents(action) for name, action in actions.items()}
-    status = WorkflowStatus.FAILED if estimate.exceeds_budget else WorkflowStatus.PENDING
-    return PublishReply(
-        workflow_id=request.workflow_id,
-        task_id=request.task_id,
-        status=status,
-        estimate_micro=estimate.total_micro,
+    return replace_members(
+        build_publish_reply(request, estimate),
         hold_micro=estimate.hold_micro,
-        error=_budget_error(estimate),
         candidates={name: dids for name, (dids, _) in selections.items()},
         unavailable={
             name: error_of(failure)
