@@ -68,13 +68,12 @@ class LedgerRoute:
         self._calls: list[LedgerCall] = []
         self._looking: asyncio.Task[None] | None = None
         self._looked_s = -LOOK_PAUSE_S
-        self._watching: asyncio.Task[None] | None = None
         self._warming: asyncio.Task[None] | None = None
 
     def call(self, method: str) -> LedgerCall:
         """Return the way to a method of the ledger's actor."""
         calls = {name: BatchCall(self._settings, name, method) for name in LEDGERS}
-        call = LedgerCall(self, method, calls)
+        call = LedgerCall(self, calls)
         self._calls.append(call)
         return call
 
@@ -108,7 +107,7 @@ class LedgerRoute:
 
     async def close(self) -> None:
         """Close the connections; calls under way get a ConnectionError."""
-        for task in (self._watching, self._looking, self._warming):
+        for task in (self._looking, self._warming):
             if task is not None:
                 task.cancel()
         for call in self._calls:
@@ -125,11 +124,6 @@ class LedgerRoute:
             await asyncio.wait([self._looking])
         return self.moves != moves
 
-    def suspect(self) -> None:
-        """Look at the head until no call is late any more."""
-        if self._watching is None:
-            self._watching = asyncio.create_task(self._watch_late_calls())
-
     def keep_warm(self) -> None:
         """Call both of the ledger's actors every `WARM_S`, until this route is closed."""
         if self._warming is None:
@@ -139,14 +133,6 @@ class LedgerRoute:
         while True:
             await asyncio.sleep(self._warm_s)
             await asyncio.gather(*(call.warm() for call in self._calls))
-
-    async def _watch_late_calls(self) -> None:
-        try:
-            while any(call.is_late for call in self._calls):
-                await self.follow(self.moves)
-                await asyncio.sleep(LOOK_PAUSE_S)
-        finally:
-            self._watching = None
 
     def _end_look(self, task: asyncio.Task[None]) -> None:
         self._looking = None
@@ -166,8 +152,6 @@ class LedgerRoute:
         log.info("the ledger is now actor=%s epoch=%d", head.actor, head.epoch)
         self.actor = head.actor
         self.moves += 1
-        for call in self._calls:
-            call.leave()
 
 
 class LedgerCall:
@@ -175,22 +159,12 @@ class LedgerCall:
 
     Args:
         route: knows where the ledger is.
-        method: of its actor.
-        calls: to the method of each of the ledger's actors, by name.
+        calls: to a method of each of the ledger's actors, by name.
     """
 
-    def __init__(self, route: LedgerRoute, method: str, calls: Mapping[str, BatchCall]) -> None:
+    def __init__(self, route: LedgerRoute, calls: Mapping[str, BatchCall]) -> None:
         self._route = route
-        self._method = method
         self._calls = calls
-        # When each call under way began, by what ends it.
-        self._open: dict[asyncio.Timeout, float] = {}
-
-    @property
-    def is_late(self) -> bool:
-        """Whether a call under way has had no answer for `SLOW_S`."""
-        now_s = time.monotonic()
-        return any(now_s - began_s >= SLOW_S for began_s in self._open.values())
 
     async def __call__(self, *arguments: Any) -> Any:
         """Make one call; when its outcome is unknown, repeat it where the ledger is by then.
@@ -201,33 +175,36 @@ class LedgerCall:
         for _ in range(MOVES_MAX):
             moves = self._route.moves
             try:
-                return await self._ask(arguments)
+                return await self._ask(arguments, moves)
             except Exception as error:  # the edge to another process
                 if not _may_have_moved(error) or not await self._route.follow(moves):
                     raise
-        return await self._ask(arguments)
+        return await self._ask(arguments, self._route.moves)
 
-    async def _ask(self, arguments: tuple[Any, ...]) -> Any:
-        late = asyncio.get_running_loop().call_later(SLOW_S, self._route.suspect)
-        cut = asyncio.timeout(None)
+    async def _ask(self, arguments: tuple[Any, ...], moves: int) -> Any:
+        """Make one call; end it, its outcome unknown, when it is late and the ledger has moved."""
+        watching: list[asyncio.Task[None]] = []
+
+        async def cut_when_moved() -> None:
+            while not await self._route.follow(moves):
+                pass  # looks at the head have pauses between them
+            cut.reschedule(asyncio.get_running_loop().time())
+
+        def watch() -> None:
+            watching.append(asyncio.create_task(cut_when_moved()))
+
+        late = asyncio.get_running_loop().call_later(SLOW_S, watch)
         try:
-            async with cut:
-                self._open[cut] = time.monotonic()
+            async with asyncio.timeout(None) as cut:
                 return await self._calls[self._route.actor](*arguments)
         finally:
             late.cancel()
-            self._open.pop(cut, None)
+            for task in watching:
+                task.cancel()
 
     async def warm(self) -> None:
         """Call each of the ledger's actors with an empty batch, whatever they answer."""
         await asyncio.gather(*(call([]) for call in self._calls.values()), return_exceptions=True)
-
-    def leave(self) -> None:
-        """End the calls under way with their outcome unknown: the ledger is another process."""
-        self.close()
-        now_s = asyncio.get_running_loop().time()
-        for cut in self._open:
-            cut.reschedule(now_s)
 
     def close(self) -> None:
         """Close the connections."""
