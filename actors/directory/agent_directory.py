@@ -121,12 +121,17 @@ class Directory(AgentHealth):
         self.published = PublishedVersions()
         self.subnets = Subnets(self._by_capability, region)
         self.find_rates = self.subnets.find_rates
-        self._prices = AskedPrices(
-            self.subnets.find_offers, self._rankings, self.published, requires_stake=stake_bps > 0
-        )
         self._hints = CapabilityHints()
         self._verifiers = VerifierOffers(self._entries, self._by_capability)
         self._acceptance = Acceptance(self._entries, self._verifiers, self.subnets)
+        self._prices = AskedPrices(
+            self.subnets.find_offers,
+            self._rankings,
+            self.published,
+            self._acceptance.find_of_node,
+            requires_stake=stake_bps > 0,
+        )
+        self.available_prices = self._prices.find_available
         self._order = 0
 
     # -- contents ---------------------------------------------------------------------------------
@@ -191,28 +196,6 @@ class Directory(AgentHealth):
     ) -> AskingPrices:
         """Return the prices that a node may be asked to pay (`AskedPrices.find`)."""
         return self._prices.find(capability_id, target_agent_id, payer_did)
-
-    def available_prices(
-        self,
-        capability_id: str,
-        versions: str,
-        at_ms: int,
-        *,
-        is_trusted: bool = False,
-        timeout_ms: int | None = None,
-        verifier_capability_id: str = "",
-        payer_did: str = "",
-    ) -> AskingPrices:
-        """Return the prices of agents that can take a node now (`AskedPrices.find_available`)."""
-        find_accepts = self._acceptance.find_of_node(timeout_ms, verifier_capability_id)
-        return self._prices.find_available(
-            capability_id,
-            versions,
-            at_ms,
-            is_trusted=is_trusted,
-            payer_did=payer_did,
-            find_accepts=find_accepts,
-        )
 
     def peer_prices(self, node: CompiledNode, capability_id: str, payer_did: str) -> Sequence[int]:
         """Return what a node pays at the peers that may take it: this directory knows none."""

@@ -30,6 +30,8 @@ class AskedPrices:
             private subnets of some of them.
         rankings: those of the selections to come.
         published: the versions of capabilities.
+        find_of_node: returns which agents of each capability a node with a timeout and a verifier
+            may take; None: all.
         requires_stake: whether an agent needs stake for a node with a price.
     """
 
@@ -38,12 +40,14 @@ class AskedPrices:
         find_offers: FindOffers,
         rankings: OfferRankings,
         published: PublishedVersions,
+        find_of_node: Callable[[int | None, str], Callable[[str], Accepts | None]],
         *,
         requires_stake: bool,
     ) -> None:
         self._find_offers = find_offers
         self._rankings = rankings
         self._published = published
+        self._find_of_node = find_of_node
         self._requires_stake = requires_stake
         self.registered: dict[str, Price] = {}
         # Each of a thousand nodes may ask for another target that is not registered.
@@ -82,9 +86,10 @@ class AskedPrices:
         versions: str,
         at_ms: int,
         *,
-        is_trusted: bool,
-        payer_did: str,
-        find_accepts: Callable[[str], Accepts | None],
+        is_trusted: bool = False,
+        timeout_ms: int | None = None,
+        verifier_capability_id: str = "",
+        payer_did: str = "",
     ) -> AskingPrices:
         """Return the prices that agents ask; the lowest ones of those that can take work now.
 
@@ -94,9 +99,11 @@ class AskedPrices:
         Args:
             versions: the range of the capability's versions that a node names; "": all.
             is_trusted: only trusted agents are asked.
-            find_accepts: returns which agents of a capability a node may take; None: all.
+            timeout_ms: the node's; None: it has none.
+            verifier_capability_id: the node's; "": it has none.
         """
         known = self.find(capability_id, None, payer_did)
+        find_accepts = self._find_of_node(timeout_ms, verifier_capability_id)
         ids = [capability_id]
         if versions:
             found = self._published.find_within(capability_id, versions)
