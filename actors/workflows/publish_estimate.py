@@ -126,7 +126,8 @@ def estimate_cost(
             )
             if at_peers:  # a peer has the result verified itself
                 asked = directory.peer_prices(node, node.verifier_capability_id, payer_did)
-                cost.verifier_micro = max(cost.verifier_micro, _limit_at_peers(asked))
+                limit_micro = _find_market_limit(_add_peers(AskingPrices(), asked))
+                cost.verifier_micro = max(cost.verifier_micro, limit_micro)
         if node.max_cost_micro is not None:
             cost.micro = min(cost.micro, node.max_cost_micro)
         costs[name] = cost
@@ -163,24 +164,17 @@ def _prices_of(directory: PeerDirectory, at_ms: int, payer_did: str) -> Callable
     return find_prices
 
 
-def _limit_at_peers(asked: Sequence[int]) -> int:
-    """Return what a verifier at a peer may cost: the dearest one does not decide alone."""
-    positive_micro = min(filter(None, asked), default=None)
-    return market_limit_micro(positive_micro, max(asked, default=0), has_free=0 in asked)
-
-
 def _add_peers(prices: AskingPrices, at_peers: Sequence[int]) -> AskingPrices:
     """Return the prices of agents with those of peers; a registered price stays the limit."""
     if prices.registered is not None:
         return prices
     known = (prices.dearest_micro, prices.cheapest_micro, prices.positive_micro)
     asked = [*at_peers, *(micro for micro in known if micro is not None)]
-    positive_micro = min(filter(None, asked), default=None)
     return replace(
         prices,
-        dearest_micro=max(asked),
-        cheapest_micro=min(asked),
-        positive_micro=positive_micro,
+        dearest_micro=max(asked, default=None),
+        cheapest_micro=min(asked, default=None),
+        positive_micro=min(filter(None, asked), default=None),
     )
 
 
@@ -261,7 +255,9 @@ def _find_known_cost(
     node: CompiledNode, prices: AskingPrices, budget_micro: int | None
 ) -> _NodeCost:
     """Return the cost of a node with one price, of an auction, or of one paid by tokens."""
-    price = _auction_reserve_price(prices) if node.is_auction else _price_to_reserve(prices)
+    price = _price_to_reserve(prices)
+    if node.is_auction:  # no bid may exceed a registered fixed price (money.md, Auctions)
+        price = prices.registered if isinstance(prices.registered, FixedPrice) else None
     if is_budget_required(
         price,
         is_auction=node.is_auction,
@@ -305,16 +301,9 @@ def _build_terms(cost: _NodeCost, node: CompiledNode, stake_bps: int) -> NodeTer
 
 def _price_to_reserve(prices: AskingPrices) -> Price | None:
     """Return the price of a capability or a target, by tokens where agents ask for them."""
-    if prices.registered is not None and prices.dearest_micro is None and prices.by_token is None:
-        return prices.registered
     if prices.by_token is not None:
         return prices.by_token
-    return None if prices.dearest_micro is None else FixedPrice(prices.dearest_micro)
-
-
-def _auction_reserve_price(prices: AskingPrices) -> Price | None:
-    """Return the registered fixed price, which no bid may exceed (money.md, Auctions)."""
-    return prices.registered if isinstance(prices.registered, FixedPrice) else None
+    return prices.registered if prices.dearest_micro is None else FixedPrice(prices.dearest_micro)
 
 
 def _budget_required(name: str) -> ServiceError:
