@@ -158,7 +158,7 @@ class Runner:
         self._at_work = at_work
         self._on_answered = on_answered
         self._door = Door(settings, dispatcher, ledger, dispatches_max=dispatches_max)
-        self._running = DrivenWorkflows(self._door)
+        self._running = DrivenWorkflows(self._door.unfinished)
         self._submitted = 0
         self._commands = OwnerCommands(held, settings)
         self._guard: Guard[RunningWorkflow] = Guard(at_work, self._quarantine_raised)
@@ -170,7 +170,7 @@ class Runner:
         self._quarantine = Quarantine(
             self._commands,
             clock,
-            self._door,
+            self._door.unfinished,
             submit=self._submit_alone,
             request_rows=on_rows_needed,
             on_changed=self.reads.mark_changed,
@@ -237,7 +237,7 @@ class Runner:
             return
         self._running.add(run)
         run.is_stored = False
-        self._door.open(run.payer_did, len(actions))
+        self._door.opening.add(run.payer_did, len(actions))
         is_last = estimate.exceeds_budget or run.machine.is_finished
         reply = build_publish_reply(request, estimate)
         handle = partial(self._handle_publish_commit, run, actions, is_last, reply, done)
@@ -473,7 +473,7 @@ class Runner:
         done: Publish,
         outcome: Outcome,
     ) -> None:
-        self._door.opened(run.payer_did, len(actions))
+        self._door.opening.remove(run.payer_did, len(actions))
         is_driven = self._running.has(run)
         if outcome.status is not OutcomeStatus.APPLIED:
             if is_driven:

@@ -19,7 +19,10 @@ DISPATCHES_MAX: Final = 100_000
 
 
 class Door:
-    """Counts what each payer has at one owner.
+    """Knows what each payer has at one owner.
+
+    `unfinished`: the workflows of each payer, quarantined ones too. `opening`: the dispatches that
+    wait for the commit of a publish.
 
     Args:
         settings: the room for workflows.
@@ -40,38 +43,22 @@ class Door:
         self._dispatches_max = dispatches_max
         self._dispatcher = dispatcher
         self._ledger = ledger
-        self._workflows = Held()
-        self._opening = Held()
+        self.unfinished = Held()
+        self.opening = Held()
 
     def refusal(self, payer: str) -> ServiceError | None:
         """Return why a payer may not begin one more workflow now, None when it may."""
-        held, taken = self._workflows.of(payer), self._workflows.total
+        held, taken = self.unfinished.of(payer), self.unfinished.total
         if not has_room(held, taken, self._workflows_max):
             return _overloaded(held, taken, "workflows run", self._workflows_max)
-        held = self._dispatcher.waiting_of(payer) + self._opening.of(payer)
-        taken = self._dispatcher.waiting + self._opening.total
+        held = self._dispatcher.waiting_of(payer) + self.opening.of(payer)
+        taken = self._dispatcher.waiting + self.opening.total
         if not has_room(held, taken, self._dispatches_max):
             return _overloaded(held, taken, "dispatches wait", self._dispatches_max)
         if not self._ledger.has_room(payer):
             message = "ledger queue of this process is full: repeat the request later"
             return ServiceError(ErrorCode.OVERLOADED, message, retry_after_s=1)
         return None
-
-    def enter(self, payer: str) -> None:
-        """Note that a workflow of a payer is unfinished here."""
-        self._workflows.add(payer)
-
-    def leave(self, payer: str) -> None:
-        """Note that a workflow of a payer has ended, or is not this owner's any more."""
-        self._workflows.remove(payer)
-
-    def open(self, payer: str, dispatches: int) -> None:
-        """Note the dispatches that wait for the commit of a publish."""
-        self._opening.add(payer, dispatches)
-
-    def opened(self, payer: str, dispatches: int) -> None:
-        """Note that a publish is committed, or refused."""
-        self._opening.remove(payer, dispatches)
 
 
 def _overloaded(held: int, taken: int, what: str, limit: int) -> ServiceError:

@@ -15,7 +15,6 @@ from typing import Final
 
 from actors.ports import Clock, Timer
 from actors.transport.messages import CancelReply, CancelRequest, NotYet, ResumeReply, ResumeRequest
-from actors.workflows.door import Door
 from actors.workflows.step_commands import (
     OwnerCommands,
     build_cancel_reply,
@@ -23,6 +22,7 @@ from actors.workflows.step_commands import (
 )
 from actors.workflows.workflow_restore import build_end_from_rows
 from core.errors import ErrorCode, QuarantineCode, ServiceError
+from core.market.sharing.fair_share import Held
 from core.shards.shard import shard_of
 from core.workflow.events import CancelRequested, Record, RuntimeExceeded
 from ledger.commands import Command, Outcome, OutcomeStatus
@@ -58,7 +58,7 @@ class Quarantine:
     Args:
         commands: builds the owner's commands.
         clock: time and timers.
-        door: counts the workflows of each payer, quarantined ones too.
+        unfinished: counts the workflows of each payer, quarantined ones too.
         submit: commits a command in its payer's order; a fenced-off owner gets no callback.
         request_rows: requests a read of a workflow's rows, for `end` or for driving it on.
         on_changed: receives the id of a workflow whose rows, read before, are out of date.
@@ -71,7 +71,7 @@ class Quarantine:
         self,
         commands: OwnerCommands,
         clock: Clock,
-        door: Door,
+        unfinished: Held,
         *,
         submit: Callable[[Command, Callable[[Outcome], None], str], None],
         request_rows: Callable[[str], None],
@@ -81,7 +81,7 @@ class Quarantine:
     ) -> None:
         self._commands = commands
         self._clock = clock
-        self._door = door
+        self._unfinished = unfinished
         self._submit = submit
         self._request_rows = request_rows
         self._on_changed = on_changed
@@ -120,7 +120,7 @@ class Quarantine:
             self._workflows[workflow_id] = _QuarantinedWorkflow(
                 deadline_ms, set(watchers), payer_did, timer
             )
-            self._door.enter(payer_did)
+            self._unfinished.add(payer_did)
             self._on_changed(workflow_id)
         if not is_known:
             self._store_code(workflow_id, QuarantineCode(code))
@@ -157,7 +157,7 @@ class Quarantine:
         quarantined = self._workflows.pop(workflow_id, None)
         if quarantined is None:
             return set()
-        self._door.leave(quarantined.payer_did)
+        self._unfinished.remove(quarantined.payer_did)
         quarantined.timer.cancel()
         self._on_changed(workflow_id)
         if quarantined.cancel is not None:

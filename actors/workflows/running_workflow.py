@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from actors.ports import DispatchOrder, Timer
-from actors.workflows.door import Door
+from core.market.sharing.fair_share import Held
 from core.shards.shard import shard_of
 from core.workflow.actions import DispatchNode, DispatchVerification
 from core.workflow.events import AttemptFailed, AttemptSucceeded, Event, VerificationFinished
@@ -124,11 +124,11 @@ class DrivenWorkflows:
     """The unfinished workflows that one runner drives, halted ones included.
 
     Args:
-        door: counts them by payer.
+        unfinished: counts the workflows of each payer.
     """
 
-    def __init__(self, door: Door) -> None:
-        self._door = door
+    def __init__(self, unfinished: Held) -> None:
+        self._unfinished = unfinished
         self._runs: dict[str, RunningWorkflow] = {}
         self._of_shard: defaultdict[int, set[str]] = defaultdict(set)
 
@@ -161,13 +161,13 @@ class DrivenWorkflows:
     def add(self, run: RunningWorkflow) -> None:
         """Know a workflow as driven, instead of another run of it."""
         if run.workflow_id not in self._runs:
-            self._door.enter(run.payer_did)
+            self._unfinished.add(run.payer_did)
             self._of_shard[shard_of(run.workflow_id)].add(run.workflow_id)
         self._runs[run.workflow_id] = run
 
     def remove(self, workflow_id: str) -> None:
         """Know a workflow as driven no longer."""
-        self._door.leave(self._runs.pop(workflow_id).payer_did)
+        self._unfinished.remove(self._runs.pop(workflow_id).payer_did)
         self._of_shard[shard_of(workflow_id)].discard(workflow_id)
 
 
