@@ -82,7 +82,6 @@ from core.workflow.actions import (
     AwaitResult,
     CloseAuction,
     DispatchNode,
-    DispatchVerification,
     ScheduleRetry,
 )
 from core.workflow.events import (
@@ -624,10 +623,10 @@ class Runner:
     ) -> None:
         """Perform actions, except dispatches that the commit's result lists as not to be sent."""
         unlocked, revoked = result.get("unstaked", ()), result.get("revoked", ())
-        wanted: list[DispatchNode | DispatchVerification] = []
+        wanted: list[DispatchNode] = []
         for action in actions:
             match action:
-                case DispatchNode(node=node):
+                case DispatchNode(node=node, verify_attempt=0):
                     if node in revoked:
                         event = AgentRevoked(action.agent_did, self._clock.now_ms())
                         self.receive(run.workflow_id, event)
@@ -636,7 +635,7 @@ class Runner:
                         self.receive(run.workflow_id, unstaked)
                     else:
                         wanted.append(action)
-                case DispatchVerification():
+                case DispatchNode():
                     wanted.append(action)
                 case ScheduleRetry(node, due_ms):
                     self._call_at(run, node, due_ms, RetryDue(node, due_ms))

@@ -25,7 +25,7 @@ from actors.workflows.running_workflow import RunningWorkflow
 from core.errors import NodeErrorCode
 from core.market.no_candidates import UNHEALTHY
 from core.market.settlement import split_payment
-from core.workflow.actions import AwaitResult, DispatchNode, DispatchVerification
+from core.workflow.actions import AwaitResult, DispatchNode
 from core.workflow.dag import CompiledNode
 from core.workflow.events import (
     AgentRevoked,
@@ -41,7 +41,6 @@ from core.workflow.peer_orders import OrderTerms
 
 # The name of a timer that belongs to no node.
 _UNSENT = "\x00unsent"
-Dispatch = DispatchNode | DispatchVerification
 
 
 class OrderSender:
@@ -67,7 +66,7 @@ class OrderSender:
         self._receive = receive
         self._guard = guard
 
-    def send(self, run: RunningWorkflow, actions: Iterable[Dispatch]) -> None:
+    def send(self, run: RunningWorkflow, actions: Iterable[DispatchNode]) -> None:
         """Send what waits and these, as far as it is for one turn of the loop; the rest later."""
         run.unsent += actions
         if _UNSENT not in run.timers:
@@ -104,7 +103,7 @@ class OrderSender:
             at_ms = self._clock.now_ms()
             run.set_timer(_UNSENT, self._clock.call_at(at_ms, self._guard, run, work))
 
-    def _dispatch(self, run: RunningWorkflow, action: Dispatch) -> None:
+    def _dispatch(self, run: RunningWorkflow, action: DispatchNode) -> None:
         if run.is_halted or not is_dispatch_wanted(run.machine, action):
             return
         did, now_ms = action.agent_did, self._clock.now_ms()
@@ -121,7 +120,7 @@ class OrderSender:
 
 def build_order(
     run: RunningWorkflow,
-    action: Dispatch,
+    action: DispatchNode,
     entry: AgentEntry | None,
     now_ms: int,
 ) -> DispatchOrder | Event:
@@ -136,11 +135,10 @@ def build_order(
     if entry is None:
         return build_failure_event(action, _deregistered_failure(action.agent_did), now_ms)
     capability_id = node.capability_id
-    verify_attempt = 0
+    verify_attempt = action.verify_attempt
     promised_ms = machine.node(action.node).promised_ms
-    if isinstance(action, DispatchVerification):
+    if verify_attempt:
         capability_id = node.verifier_capability_id
-        verify_attempt = action.verify_attempt
         promised_ms = entry.find_promise_ms(capability_id)
     return DispatchOrder(
         workflow_id=machine.workflow_id,
@@ -191,11 +189,11 @@ def _peer_terms(
 
 
 def _input_sources(
-    machine: WorkflowMachine, action: Dispatch, *, is_for_peer: bool
+    machine: WorkflowMachine, action: DispatchNode, *, is_for_peer: bool
 ) -> InputSources:
     """Return what the inputs of a dispatch are made of. A peer gets no results of parents."""
     node, results = machine.compiled.nodes[action.node], machine.results_for(action.node)
-    if isinstance(action, DispatchVerification):
+    if action.verify_attempt:
         return mapped_sources(node, results, machine.unverified_result(action.node))
     return mapped_sources(node, results, None) if is_for_peer else InputSources(node, results)
 
@@ -279,23 +277,23 @@ def build_timeout_event(action: AwaitResult) -> Event:
     )
 
 
-def is_dispatch_wanted(machine: WorkflowMachine, action: Dispatch) -> bool:
+def is_dispatch_wanted(machine: WorkflowMachine, action: DispatchNode) -> bool:
     """Say whether a dispatch is still needed: the workflow may have ended during its commit."""
     state = machine.node(action.node)
     if not state.is_active or state.attempt != action.attempt:
         return False
-    if isinstance(action, DispatchVerification):
+    if action.verify_attempt:
         return state.verifier_did is not None and state.verify_attempt == action.verify_attempt
     return not state.has_unverified_result
 
 
-def build_failure_event(action: Dispatch, failure: Failure, now_ms: int) -> Event:
+def build_failure_event(action: DispatchNode, failure: Failure, now_ms: int) -> Event:
     """Return the event of a dispatch that was not sent."""
     return failed_event(
         action.node,
         action.attempt,
         failure,
-        verify_attempt=action.verify_attempt if isinstance(action, DispatchVerification) else 0,
+        verify_attempt=action.verify_attempt,
         started_ms=now_ms,
         at_ms=now_ms,
     )

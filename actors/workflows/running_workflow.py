@@ -13,7 +13,7 @@ from typing import Final
 from actors.ports import DispatchOrder, Timer
 from core.market.sharing.fair_share import Held
 from core.shards.shard import shard_of
-from core.workflow.actions import DispatchNode, DispatchVerification
+from core.workflow.actions import DispatchNode
 from core.workflow.events import AttemptFailed, AttemptSucceeded, Event, VerificationFinished
 from core.workflow.machine import WorkflowMachine
 
@@ -58,7 +58,7 @@ class RunningWorkflow:
     is_stored: bool = True
     created_ms: int | None = None
     halts: int = 0
-    unsent: deque[DispatchNode | DispatchVerification] = field(default_factory=deque)
+    unsent: deque[DispatchNode] = field(default_factory=deque)
     traceparent: str | None = None
     order_ends: OrderEnds | None = None
 
@@ -96,7 +96,7 @@ class RunningWorkflow:
         both = (self.orders.pop((node, False), None), self.orders.pop((node, True), None))
         return [order for order in both if order is not None]
 
-    def take_unsent(self) -> list[DispatchNode | DispatchVerification]:
+    def take_unsent(self) -> list[DispatchNode]:
         """Remove and return what one turn of the loop sends."""
         taken, left_us = [], SENT_US_MAX
         while self.unsent and left_us > 0:

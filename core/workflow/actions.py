@@ -99,22 +99,16 @@ class SelectVerifier(Message, frozen=True):
 
 
 class DispatchNode(Message, frozen=True):
-    """Send the attempt to the agent."""
+    """Send the attempt to the agent, or its result to a verifier.
+
+    `verify_attempt`: the number of the verification, 0 for the attempt itself.
+    """
 
     node: str
     attempt: int
     agent_did: str
     timeout_ms: int
-
-
-class DispatchVerification(Message, frozen=True):
-    """Send the node's result to the verifier."""
-
-    node: str
-    attempt: int
-    verify_attempt: int
-    agent_did: str
-    timeout_ms: int
+    verify_attempt: int = 0
 
 
 class ScheduleRetry(Message, frozen=True):
@@ -161,7 +155,6 @@ Action = (
     | CloseAuction
     | SelectVerifier
     | DispatchNode
-    | DispatchVerification
     | ScheduleRetry
     | AwaitAgent
     | AwaitResult

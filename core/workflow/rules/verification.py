@@ -10,7 +10,7 @@ Reference: features.md (Verification), money.md (Verifiers).
 from __future__ import annotations
 
 from core.errors import NodeErrorCode
-from core.workflow.actions import Decision, DispatchVerification, ScheduleRetry
+from core.workflow.actions import Decision, DispatchNode, ScheduleRetry
 from core.workflow.events import Failure, Verdict, VerificationFinished, VerifierSelected
 from core.workflow.rules.attempts import fail_attempt, succeed_node
 from core.workflow.rules.history import record_verification
@@ -102,12 +102,12 @@ def verifier_not_selected(
 def dispatch_verification(state: NodeState, verifier_timeout_ms: int, decision: Decision) -> None:
     """Send the result to the node's verifier."""
     decision.actions.append(
-        DispatchVerification(
+        DispatchNode(
             state.compiled.name,
             state.attempt,
-            state.verify_attempt,
             state.verifier_did or "",
             verifier_timeout_ms,
+            state.verify_attempt,
         )
     )
 

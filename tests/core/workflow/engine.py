@@ -24,7 +24,6 @@ from core.workflow.actions import (
     AwaitResult,
     Decision,
     DispatchNode,
-    DispatchVerification,
     ScheduleRetry,
     SelectAgent,
     SelectBidder,
@@ -59,7 +58,6 @@ from tests.core.workflow.node_inputs import build_inputs
 from tests.core.workflow.offers import answer
 from tests.core.workflow.stake_book import StakeBook
 
-Dispatch = DispatchNode | DispatchVerification
 Selection = SelectAgent | SelectBidder | SelectVerifier
 
 
@@ -85,8 +83,8 @@ class Engine:
         self.changes: list[WorkflowChanged] = []
         self.payments: dict[str, NodePaid] = {}
         self.history: list[AttemptFinished] = []
-        self.open: list[Dispatch] = []
-        self.dispatched: list[Dispatch] = []
+        self.open: list[DispatchNode] = []
+        self.dispatched: list[DispatchNode] = []
         self.aborted: list[AbortDispatch] = []
         self.timers: dict[str, int] = {}
         self.awaited: dict[str, AwaitResult] = {}
@@ -150,7 +148,7 @@ class Engine:
     def succeed(self, node: str, result: Any = None, **metrics: int) -> Decision:
         """The node's agent delivers."""
         dispatch = self.find(node)
-        assert isinstance(dispatch, DispatchNode)
+        assert not dispatch.verify_attempt
         value = {"from": node} if result is None else result
         return self.hear(
             AttemptSucceeded(
@@ -176,8 +174,9 @@ class Engine:
     def accept_later(self, node: str) -> Decision:
         """The node's agent, or its verifier, will hand its answer in."""
         dispatch = self.find(node)
-        verify = dispatch.verify_attempt if isinstance(dispatch, DispatchVerification) else 0
-        return self.hear(AttemptAccepted(node, dispatch.attempt, self.at_ms, self.at_ms, verify))
+        return self.hear(
+            AttemptAccepted(node, dispatch.attempt, self.at_ms, self.at_ms, dispatch.verify_attempt)
+        )
 
     def fail(
         self,
@@ -188,7 +187,7 @@ class Engine:
     ) -> Decision:
         """The node's attempt fails."""
         dispatch = self.find(node)
-        assert isinstance(dispatch, DispatchNode)
+        assert not dispatch.verify_attempt
         failure = Failure(code, "it failed", verdict, retry_after_ms=retry_after_ms)
         return self.hear(AttemptFailed(node, dispatch.attempt, failure, self.at_ms, self.at_ms + 5))
 
@@ -197,7 +196,7 @@ class Engine:
     ) -> Decision:
         """The node's verifier answers."""
         dispatch = self.find(node)
-        assert isinstance(dispatch, DispatchVerification)
+        assert dispatch.verify_attempt
         return self.hear(
             VerificationFinished(
                 node,
@@ -239,10 +238,10 @@ class Engine:
                 return self
             if self.open:
                 dispatch = self.open[0]
-                if isinstance(dispatch, DispatchNode):
-                    self.succeed(dispatch.node)
-                else:
+                if dispatch.verify_attempt:
                     self.judge(dispatch.node, approved=True)
+                else:
+                    self.succeed(dispatch.node)
             else:
                 assert self.timers, f"stuck: {self.machine!r}"
                 self.wait_retry(next(iter(self.timers)))
@@ -250,7 +249,7 @@ class Engine:
 
     # -- reading ----------------------------------------------------------------------------------
 
-    def find(self, node: str) -> Dispatch:
+    def find(self, node: str) -> DispatchNode:
         return next(dispatch for dispatch in self.open if dispatch.node == node)
 
     def statuses(self) -> dict[str, str]:
@@ -353,7 +352,7 @@ class Engine:
 
     def _perform(self, action: Action) -> None:
         match action:
-            case DispatchNode() | DispatchVerification():
+            case DispatchNode():
                 assert action.timeout_ms >= 1
                 assert self.at_ms + action.timeout_ms <= max(self.deadline_ms, self.at_ms + 1)
                 self.open = [other for other in self.open if other.node != action.node]

@@ -67,7 +67,7 @@ def test_accepted_verification_is_awaited_and_repeated_after_a_crash() -> None:
     assert decision.records == []
     assert decision.actions == [AwaitResult("a", 1, 1, run.at_ms, run.at_ms + 9_000)]
     run.crash()
-    assert [type(dispatch).__name__ for dispatch in run.open] == ["DispatchVerification"]
+    assert [dispatch.verify_attempt for dispatch in run.open] == [1]
     run.judge("a", approved=True)
     assert run.status == "success"
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import pytest
 
 from core.errors import NodeErrorCode
-from core.workflow.actions import DispatchVerification
 from core.workflow.events import AttemptFailed, Failure
 from core.workflow.rules.retry import MOVES_MAX
 from core.workflow.terms import NodeTerms
@@ -142,7 +141,7 @@ def test_a_verification_moves_on_from_a_verifier_that_declines() -> None:
     run = engine(chain("a", **node), agents=offers)
     run.succeed("a")
     run.judge("a", failure=FULL)
-    assert isinstance(run.find("a"), DispatchVerification)
+    assert run.find("a").verify_attempt
     assert run.find("a").agent_did == "did:x:check"
     run.judge("a", approved=True)
     assert run.status == "success"

@@ -20,7 +20,7 @@ from hypothesis.stateful import (
 )
 
 from core.errors import NodeErrorCode
-from core.workflow.actions import Decision, DispatchNode, DispatchVerification
+from core.workflow.actions import Decision, DispatchNode
 from core.workflow.events import (
     AttemptAccepted,
     Failure,
@@ -89,7 +89,7 @@ class AnyWorkflow(RuleBasedStateMachine):
             stakes=StakeBook(free=free),
         ).accept()
 
-    def _some_open(self, pick: int) -> DispatchNode | DispatchVerification:
+    def _some_open(self, pick: int) -> DispatchNode:
         return self.run.open[pick % len(self.run.open)]
 
     @precondition(lambda self: self.run.open)
@@ -101,7 +101,7 @@ class AnyWorkflow(RuleBasedStateMachine):
     @rule(pick=st.integers(0, 9))
     def reply_well(self, pick: int) -> None:
         dispatch = self._some_open(pick)
-        if isinstance(dispatch, DispatchNode):
+        if not dispatch.verify_attempt:
             self.run.succeed(dispatch.node)
         else:
             self.run.judge(dispatch.node, approved=True)
@@ -118,8 +118,7 @@ class AnyWorkflow(RuleBasedStateMachine):
         return [
             dispatch.node
             for dispatch in self.run.open
-            if isinstance(dispatch, DispatchNode)
-            and self.run.machine.node(dispatch.node).is_accepted
+            if not dispatch.verify_attempt and self.run.machine.node(dispatch.node).is_accepted
         ]
 
     @precondition(lambda self: self.run.open)
@@ -127,21 +126,21 @@ class AnyWorkflow(RuleBasedStateMachine):
     def reply_badly(self, pick: int, failure: tuple[NodeErrorCode, Verdict]) -> None:
         dispatch = self._some_open(pick)
         code, verdict = failure
-        if isinstance(dispatch, DispatchNode):
+        if not dispatch.verify_attempt:
             self.run.fail(dispatch.node, verdict, code)
         else:
             self.run.judge(dispatch.node, failure=Failure(code, "no", verdict))
 
-    @precondition(lambda self: any(isinstance(d, DispatchVerification) for d in self.run.open))
+    @precondition(lambda self: any(d.verify_attempt for d in self.run.open))
     @rule()
     def reject(self) -> None:
-        dispatch = next(d for d in self.run.open if isinstance(d, DispatchVerification))
+        dispatch = next(d for d in self.run.open if d.verify_attempt)
         self.run.judge(dispatch.node, approved=False)
 
-    @precondition(lambda self: any(isinstance(d, DispatchNode) for d in self.run.open))
+    @precondition(lambda self: any(not d.verify_attempt for d in self.run.open))
     @rule()
     def start_work(self) -> None:
-        dispatch = next(d for d in self.run.open if isinstance(d, DispatchNode))
+        dispatch = next(d for d in self.run.open if not d.verify_attempt)
         event = WorkStarted(dispatch.node, dispatch.attempt, self.run.at_ms)
         assert self.run.hear(event) == Decision()
 
