@@ -36,6 +36,7 @@ from tests.faults.market_load import SETTINGS
 from tests.platform.deployments import (
     RunningDeployment,
     copy_code,
+    deployed,
     end_with_this_process,
     free_port,
     start_deployment,
@@ -332,10 +333,5 @@ def second_region(demonstration: Demonstration) -> RunningDeployment:
 @pytest.fixture(scope="session")
 def victim(short_folder: Path) -> Iterator[RunningDeployment]:
     """A deployment that tests may break, with stakes at risk; its code is a copy to change."""
-    home = short_folder / "victim"
-    home.mkdir()
-    (home / "callboard.toml").write_text(SETTINGS, encoding="utf-8")
-    code = copy_code(short_folder / "code")
-    running = start_deployment(home, port=free_port(), code=code)
-    yield running
-    running.down()
+    with deployed(short_folder, SETTINGS, code=copy_code(short_folder / "code")) as running:
+        yield running

@@ -23,7 +23,11 @@ from tests.faults.load import PAUSE_S, Load
 from tests.faults.market_load import chain
 from tests.faults.raylets import add_machine
 from tests.faults.victims import wait
-from tests.platform.deployments import ROOT, RunningDeployment, free_port, start_deployment
+from tests.platform.deployments import (
+    ROOT,
+    RunningDeployment,
+    deployed,
+)
 
 __all__ = ["_keep_replies"]
 
@@ -40,14 +44,9 @@ SLOW, SLOW_S = 8, 2.0
 @pytest.fixture
 def cluster(short_folder: Path) -> Iterator[RunningDeployment]:
     """A deployment on two raylets."""
-    home = short_folder / "drained"
-    home.mkdir()
-    running = start_deployment(home, port=free_port())
-    try:
+    with deployed(short_folder) as running:
         add_machine(running)
         yield running
-    finally:
-        running.down()
 
 
 @pytest.fixture

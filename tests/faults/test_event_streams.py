@@ -24,7 +24,7 @@ from callboard.client import AsyncClient, Client
 from callboard.errors import CallboardError
 from tests.contract.conftest import unique
 from tests.faults.victims import await_one, find_all, superuser_url, wait
-from tests.platform.deployments import RunningDeployment, free_port, start_deployment
+from tests.platform.deployments import RunningDeployment, deployed
 
 pytestmark = pytest.mark.slow
 
@@ -36,14 +36,8 @@ EVENTS_PER_KILL = 500
 @pytest.fixture(scope="module")
 def victim(short_folder: Path) -> Iterator[RunningDeployment]:
     """A deployment of two replicas."""
-    home = short_folder / "streams"
-    home.mkdir()
-    (home / "callboard.toml").write_text("serve_replicas = 2\n", encoding="utf-8")
-    running = start_deployment(home, port=free_port())
-    try:
+    with deployed(short_folder, "serve_replicas = 2\n") as running:
         yield running
-    finally:
-        running.down()
 
 
 def rows_of(victim: RunningDeployment, did: str) -> list[int]:

@@ -18,7 +18,7 @@ from tests.faults.load import Load
 from tests.faults.market_load import chain
 from tests.faults.test_outages import is_running
 from tests.faults.victims import find_all, frozen, wait
-from tests.platform.deployments import RunningDeployment, free_port, start_deployment
+from tests.platform.deployments import RunningDeployment, deployed
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
@@ -29,13 +29,9 @@ AGENT_DELAY_S = 4.0
 @pytest.fixture
 def isolated(short_folder: Path) -> Iterator[RunningDeployment]:
     """A deployment that gives each workflow a process."""
-    home = short_folder / "isolated"
-    home.mkdir()
-    text = 'isolation = "dedicated"\nowner_silence_ms = 1000\n'
-    (home / "callboard.toml").write_text(text, encoding="utf-8")
-    running = start_deployment(home, port=free_port())
-    yield running
-    running.down()
+    settings = 'isolation = "dedicated"\nowner_silence_ms = 1000\n'
+    with deployed(short_folder, settings) as running:
+        yield running
 
 
 def test_each_workflow_has_a_process_and_a_killed_or_frozen_one_loses_nothing(

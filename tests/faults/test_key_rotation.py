@@ -22,7 +22,7 @@ from core.trust.deployment_keys import DeploymentKeys
 from core.trust.signing import sign_body
 from tests.contract.conftest import _keep_replies, answer, client, refusal, wait
 from tests.contract.stub_agent import StubAgent, stub_agent
-from tests.platform.deployments import RunningDeployment, free_port, start_deployment
+from tests.platform.deployments import RunningDeployment, deployed
 
 __all__ = ["_keep_replies"]
 
@@ -36,9 +36,8 @@ COMMAND = [sys.executable, "-m", "callboard.cli", "rotate-deployment-key"]
 @pytest.fixture
 def deployment(short_folder: Path) -> Iterator[RunningDeployment]:
     """A deployment of its own."""
-    running = start_deployment(short_folder / "keys", port=free_port())
-    yield running
-    running.down()
+    with deployed(short_folder) as running:
+        yield running
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ from tests.faults.fake_machines import JoinedMachines
 from tests.faults.load import Load
 from tests.faults.victims import await_one, find_all, wait
 from tests.faults.waiting_agent import WaitingAgent
-from tests.platform.deployments import RunningDeployment, free_port, start_deployment
+from tests.platform.deployments import RunningDeployment, deployed
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak, pytest.mark.takes(10)]
 
@@ -81,23 +81,16 @@ CONFIG = {
 @pytest.fixture
 def scaled(short_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningDeployment]:
     """A deployment whose number of machines follows its load."""
-    home = short_folder / "scaled"
-    home.mkdir()
-    (home / "callboard.toml").write_text(
+    settings = (
         f"machines_max = {MACHINES}\nworkflows_per_machine = {WORKFLOWS_PER_MACHINE}\n"
-        "machine_idle_ms = 3000\n",
-        encoding="utf-8",
+        "machine_idle_ms = 3000\n"
     )
     # By which the autoscaler knows the head; KubeRay gives each pod such a name.
     monkeypatch.setenv("RAY_CLOUD_INSTANCE_ID", FAKE_HEAD_NODE_ID)
     monkeypatch.setenv("RAY_NODE_TYPE_NAME", "ray.head.default")
     monkeypatch.setenv("RAY_enable_autoscaler_v2", "1")
-    running = start_deployment(home, port=free_port())
-    try:
-        with autoscaler(running):
-            yield running
-    finally:
-        running.down()
+    with deployed(short_folder, settings) as running, autoscaler(running):
+        yield running
 
 
 @contextmanager

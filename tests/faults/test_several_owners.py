@@ -19,7 +19,7 @@ import pytest
 from tests.faults.checks import check
 from tests.faults.load import Load
 from tests.faults.victims import find_all, superuser_url, wait
-from tests.platform.deployments import RunningDeployment, free_port, start_deployment
+from tests.platform.deployments import RunningDeployment, deployed
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
@@ -35,21 +35,15 @@ READERS, READS = 48, 20
 @pytest.fixture(scope="module")
 def victim(short_folder: Path) -> Iterator[RunningDeployment]:
     """A deployment of two owners and two replicas."""
-    home = short_folder / "several"
-    home.mkdir()
-    (home / "callboard.toml").write_text(
+    settings = (
         f'dispatch = "spread"\nworkflow_actors_per_machine = {OWNERS}\n'
         f"serve_replicas = {REPLICAS}\n"
-        f"machine_connections_max = {CONNECTIONS_MAX}\n",
-        encoding="utf-8",
+        f"machine_connections_max = {CONNECTIONS_MAX}\n"
     )
-    running = start_deployment(home, port=free_port())
-    try:
+    with deployed(short_folder, settings) as running:
         wait(lambda: len(find_all(running, "workflows")) == OWNERS, "both owners")
         wait(lambda: len(find_all(running, "replica")) == REPLICAS, "both replicas")
         yield running
-    finally:
-        running.down()
 
 
 def shards_held(load: Load) -> list[int]:

@@ -18,7 +18,7 @@ from core.shards.shard import shard_of
 from tests.faults.raylets import add_machine
 from tests.faults.victims import find_all, superuser_url, wait
 from tests.faults.waiting_agent import WaitingAgent
-from tests.platform.deployments import RunningDeployment, free_port, start_deployment
+from tests.platform.deployments import RunningDeployment, deployed
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
@@ -35,16 +35,11 @@ CARD = {
 @pytest.fixture
 def pair(short_folder: Path) -> Iterator[RunningDeployment]:
     """A deployment over two raylets."""
-    home = short_folder / "pair"
-    home.mkdir()
-    running = start_deployment(home, port=free_port())
-    try:
+    with deployed(short_folder) as running:
         add_machine(running)
         wait(lambda: len(find_all(running, "workflows")) == MACHINES, "an owner on both machines")
         wait(lambda: len(holders(running)) == MACHINES, "both to hold shards")
         yield running
-    finally:
-        running.down()
 
 
 def holders(deployment: RunningDeployment) -> dict[str, set[int]]:

@@ -25,7 +25,7 @@ from tests.faults.checks import check
 from tests.faults.load import Load
 from tests.faults.raylets import add_machine
 from tests.faults.victims import find_all, superuser_url, wait
-from tests.platform.deployments import RunningDeployment, free_port, start_deployment
+from tests.platform.deployments import RunningDeployment, deployed
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak, pytest.mark.takes(10)]
 
@@ -78,17 +78,11 @@ while time.monotonic() < deadline:
 @pytest.fixture(scope="module")
 def victim(short_folder: Path) -> Iterator[RunningDeployment]:
     """A deployment that spreads its dispatches, over three raylets with an owner each."""
-    home = short_folder / "cluster"
-    home.mkdir()
-    (home / "callboard.toml").write_text('dispatch = "spread"\n', encoding="utf-8")
-    running = start_deployment(home, port=free_port())
-    try:
+    with deployed(short_folder, 'dispatch = "spread"\n') as running:
         for _ in range(MACHINES - 1):
             add_machine(running)
         await_owners(running)
         yield running
-    finally:
-        running.down()
 
 
 def await_owners(deployment: RunningDeployment) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,7 +33,7 @@ from tests.faults.releases import (
 )
 from tests.faults.test_drain import called_twice
 from tests.faults.victims import find_all, kill, superuser_url, wait
-from tests.platform.deployments import RunningDeployment, free_port, start_deployment
+from tests.platform.deployments import RunningDeployment, deployed
 
 __all__ = ["_keep_replies"]
 
@@ -64,10 +63,8 @@ def newer(short_folder: Path) -> Path:
 @pytest.fixture
 def deployment(short_folder: Path, older: Path) -> Iterator[RunningDeployment]:
     """A deployment of the older release."""
-    home = Path(tempfile.mkdtemp(prefix="up", dir=short_folder))
-    running = start_deployment(home, port=free_port(), code=older)
-    yield running
-    running.down()
+    with deployed(short_folder, code=older) as running:
+        yield running
 
 
 @pytest.fixture

@@ -77,9 +77,9 @@ Start = Callable[[], Awaitable[GroupCommit]]
 
 @pytest.fixture
 async def start(
-    database: Database, clock: Clock, fatal: list[LedgerIntegrityError]
+    database: Database, auditor: Auditor, clock: Clock, fatal: list[LedgerIntegrityError]
 ) -> AsyncIterator[Start]:
-    """Start writers; all are stopped when the test is over."""
+    """Start writers; all are stopped when the test is over, and the books must be sound."""
     started: list[GroupCommit] = []
 
     async def start_one() -> GroupCommit:
@@ -140,7 +140,7 @@ def live(lease: Lease) -> dict[str, bool]:
     return {view.member: view.is_live for view in lease.members}
 
 
-async def test_member_hears_its_shards_and_the_others(start: Start, auditor: Auditor) -> None:
+async def test_member_hears_its_shards_and_the_others(start: Start) -> None:
     commits = await start()
     await hold_all(commits)
     joined = await one(commits, join(OTHER))
@@ -158,9 +158,7 @@ async def test_member_hears_its_shards_and_the_others(start: Start, auditor: Aud
     assert (second.member, second.load) == (OTHER, 1)
 
 
-async def test_open_calls_are_told_and_who_is_resumed_is_not_drained(
-    start: Start, auditor: Auditor
-) -> None:
+async def test_open_calls_are_told_and_who_is_resumed_is_not_drained(start: Start) -> None:
     commits = await start()
     await hold_all(commits)
     await one(commits, join(OTHER))
@@ -180,7 +178,7 @@ async def test_open_calls_are_told_and_who_is_resumed_is_not_drained(
     assert not asked(commits).members[1].is_drained, "it said so before it was resumed"
 
 
-async def test_map_that_is_known_is_not_sent_again(start: Start, auditor: Auditor) -> None:
+async def test_map_that_is_known_is_not_sent_again(start: Start) -> None:
     commits = await start()
     fresh = renewed(commits, "")
     assert (fresh.map_version, len(fresh.shards)) == (0, SHARDS), "0: no map is known"
@@ -199,9 +197,7 @@ async def test_map_that_is_known_is_not_sent_again(start: Start, auditor: Audito
     assert len(newer.shards) == SHARDS
 
 
-async def test_question_without_a_member_renews_nothing(
-    start: Start, clock: Clock, auditor: Auditor
-) -> None:
+async def test_question_without_a_member_renews_nothing(start: Start, clock: Clock) -> None:
     commits = await start()
     await hold_all(commits)
     lease = asked(commits)
@@ -211,7 +207,7 @@ async def test_question_without_a_member_renews_nothing(
     assert live(asked(commits)) == {MEMBER: False}
 
 
-async def test_member_that_is_unknown_or_gone_must_end(start: Start, auditor: Auditor) -> None:
+async def test_member_that_is_unknown_or_gone_must_end(start: Start) -> None:
     commits = await start()
     assert not renewed(commits, "nobody").is_known
     await one(commits, join())
@@ -225,7 +221,7 @@ async def test_member_that_is_unknown_or_gone_must_end(start: Start, auditor: Au
 
 
 async def test_expired_lease_lets_others_take_and_is_renewed_while_its_shards_stand(
-    start: Start, clock: Clock, auditor: Auditor
+    start: Start, clock: Clock
 ) -> None:
     commits = await start()
     epoch = await hold_all(commits)
@@ -247,7 +243,7 @@ async def test_expired_lease_lets_others_take_and_is_renewed_while_its_shards_st
 
 
 async def test_when_most_members_fall_silent_at_once_none_is_taken_from_for_long(
-    start: Start, clock: Clock, auditor: Auditor
+    start: Start, clock: Clock
 ) -> None:
     commits = await start()
     epoch = await hold_all(commits)
@@ -261,9 +257,7 @@ async def test_when_most_members_fall_silent_at_once_none_is_taken_from_for_long
     assert len((await one(commits, command)).result["taken"]) == SHARDS
 
 
-async def test_successor_ends_its_predecessors_lease_as_it_is_committed(
-    start: Start, auditor: Auditor
-) -> None:
+async def test_successor_ends_its_predecessors_lease_as_it_is_committed(start: Start) -> None:
     commits = await start()
     epoch = await hold_all(commits)
     assert (await one(commits, join(OTHER))).error is None
@@ -403,9 +397,7 @@ async def test_ledger_acknowledges_nothing_while_postgres_is_silent(
     assert (await one(commits, take(OTHER, epoch=epoch))).result["taken"] == {}
 
 
-async def test_idle_writer_asks_whether_it_is_the_writer_still(
-    start: Start, clock: Clock, auditor: Auditor
-) -> None:
+async def test_idle_writer_asks_whether_it_is_the_writer_still(start: Start, clock: Clock) -> None:
     commits = await start()
     await hold_all(commits)
     for _ in range(3):
@@ -417,7 +409,7 @@ async def test_idle_writer_asks_whether_it_is_the_writer_still(
 
 
 async def test_busy_writer_asks_too_when_its_batches_prove_nothing(
-    start: Start, clock: Clock, auditor: Auditor
+    start: Start, clock: Clock
 ) -> None:
     """Repeats are answered by a look-up, which succeeds for a writer that is fenced off, too."""
     commits = await start()
@@ -430,7 +422,7 @@ async def test_busy_writer_asks_too_when_its_batches_prove_nothing(
 
 
 async def test_writer_that_was_replaced_acknowledges_nothing_that_its_successor_takes(
-    start: Start, clock: Clock, auditor: Auditor
+    start: Start, clock: Clock
 ) -> None:
     first = await start()
     epoch = await hold_all(first)
@@ -503,7 +495,7 @@ async def test_join_whose_outcome_was_lost_is_known_when_the_ledger_is_read_agai
 
 
 async def test_writer_that_has_not_begun_or_has_stopped_acknowledges_nothing(
-    database: Database, start: Start, auditor: Auditor
+    database: Database, start: Start
 ) -> None:
     commits = await start()
     renewed(commits, "")
@@ -517,9 +509,7 @@ async def test_writer_that_has_not_begun_or_has_stopped_acknowledges_nothing(
         assert caught.value.code is ErrorCode.LEDGER_UNAVAILABLE
 
 
-async def test_workflow_goes_on_under_the_epoch_that_a_take_returned(
-    start: Start, auditor: Auditor
-) -> None:
+async def test_workflow_goes_on_under_the_epoch_that_a_take_returned(start: Start) -> None:
     commits = await start()
     epoch = await hold_all(commits)
     flow = Flow(epoch)

@@ -10,8 +10,11 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -102,6 +105,19 @@ def start_deployment(home: Path, *, port: int, code: Path = ROOT) -> RunningDepl
     started = supervisor("up", "--home", str(home), "--port", str(port), "--detach", code=code)
     assert started.returncode == 0, started.stdout + started.stderr
     return RunningDeployment.of(home, code)
+
+
+@contextmanager
+def deployed(folder: Path, settings: str = "", *, code: Path = ROOT) -> Iterator[RunningDeployment]:
+    """Run a deployment with these settings, in a home of its own below a folder, for a block."""
+    home = Path(tempfile.mkdtemp(prefix="up-", dir=folder))
+    if settings:
+        (home / "callboard.toml").write_text(settings, encoding="utf-8")
+    running = start_deployment(home, port=free_port(), code=code)
+    try:
+        yield running
+    finally:
+        running.down()
 
 
 def end_with_this_process(home: Path) -> None:

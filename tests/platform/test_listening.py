@@ -17,8 +17,7 @@ from serve_app.supervisor.deployment import deployment_id
 from serve_app.supervisor.processes import marked_processes
 from tests.platform.deployments import (
     RunningDeployment,
-    free_port,
-    start_deployment,
+    deployed,
 )
 
 # Ray binds these on the machine's address or on all interfaces, and no option changes it: by
@@ -69,11 +68,5 @@ def test_the_api_listens_where_it_is_told_and_nothing_else_does(
 
 @pytest.mark.soak
 def test_the_api_listens_on_both_families(short_folder: Path) -> None:
-    home = short_folder / "listening"
-    home.mkdir()
-    (home / "callboard.toml").write_text('host = "::"\n', encoding="utf-8")
-    running = start_deployment(home, port=free_port())
-    try:
-        check(home, "::", int(running.url.rpartition(":")[2]))
-    finally:
-        running.down()
+    with deployed(short_folder, 'host = "::"\n') as running:
+        check(running.home, "::", int(running.url.rpartition(":")[2]))
