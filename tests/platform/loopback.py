@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 
 class Quiet(BaseHTTPRequestHandler):
@@ -30,6 +32,11 @@ class _Server(ThreadingHTTPServer):
     request_queue_size = 1_024
     # A port that settings name may have been served a moment ago.
     allow_reuse_address = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Print what a handler raises, unless its client has left."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
 
 
 @contextlib.contextmanager

@@ -176,6 +176,7 @@ def head(short_folder: Path) -> Iterator[Head]:
     token_file.chmod(0o600)
     own = {name: text for name, text in os.environ.items() if not name.startswith("RAY_")}
     environment = own | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token_file)}
+    environment["RAY_raylet_start_wait_time_s"] = "120"  # a busy machine takes longer than 30 s
     with closing(PortBlock.reserve("00000042")) as ports:
         command = [sys.executable, str(Path(sys.executable).parent / "ray"), "start", "--head"]
         command += ["--block", "--node-ip-address=127.0.0.1", f"--port={ports.first}"]
