@@ -11,7 +11,7 @@ import pytest
 
 from callboard import AgentError
 from callboard.demo.document import served
-from callboard.demo.processes import AGENTS, EXAMPLE, AgentFailed, AgentProcesses
+from callboard.demo.processes import EXAMPLE, AgentFailed, AgentProcesses
 from callboard.kit.answering import AnsweringAgent
 from examples.article_report import extract, fetch, keywords, report, sentiment, summarise
 from examples.article_report.language import sentences, words
@@ -154,15 +154,6 @@ def test_fetch_refuses_what_it_cannot_fetch(tmp_path: Path) -> None:
     assert (too_large.value.code, no_address.value.code) == ("TOO_LARGE", "URL")
     assert too_large.value.final
     assert no_address.value.final
-
-
-@pytest.mark.slow
-def test_the_agents_start_as_processes_and_leave_none_behind(tmp_path: Path) -> None:
-    with AgentProcesses(tmp_path) as agents:
-        addresses = agents.wait_ready()
-        running = agents.running()
-    assert set(addresses) == set(AGENTS)
-    assert not any(Path(f"/proc/{pid}").exists() for pid in running)
 
 
 @pytest.mark.slow

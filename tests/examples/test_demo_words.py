@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from callboard.demo.document import served
-from callboard.demo.processes import EXAMPLE, AgentProcesses
+from callboard.demo.processes import AGENTS, EXAMPLE, AgentProcesses
 from callboard.demo.run import InputsMissing, run_workflow
 from callboard.errors import CallboardError
 from tests.platform.deployments import RunningDeployment
@@ -22,7 +22,8 @@ def test_the_demonstration_runs_from_any_words(
     may fit the words: the region's others are registered later.
     """
     with served(str(EXAMPLE / "article.html")) as page, AgentProcesses(tmp_path) as agents:
-        addresses = agents.wait_ready()
+        addresses, running = agents.wait_ready(), agents.running()
+        assert set(addresses) == set(AGENTS)
         for words, shown in (
             (
                 "Read a web page and tell me how positive it is, plus list its main topics",
@@ -48,3 +49,4 @@ def test_the_demonstration_runs_from_any_words(
         (told,) = capsys.readouterr().err.splitlines()
         assert told.startswith("callboard: node fetch failed:")
         assert "cannot reach http://127.0.0.1:1/article: Connection refused" in told
+    assert not any(Path(f"/proc/{pid}").exists() for pid in running)
