@@ -48,9 +48,11 @@ def record(order: Json, **changed: Any) -> Json:
     return {**ended, "nodes": done, "spentCredits": 0.5, **changed}
 
 
-# tests/core/workflow/test_peer_orders.py has the others.
 LIES: dict[str, Json] = {
     "an inflated charge": {"spentCredits": 0.500001},
+    "a negative charge": {"spentCredits": -0.5},
+    "work that it never got": {"intent": "order 00000000-0000-7000-8000-000000000001:n:1"},
+    "two nodes for one": {"nodes": {"node": {"status": "success", "result": 1}, "more": {}}},
     "a charge without a result": {"nodes": {"node": {"status": "success"}}},
     "a charge for a failure": {
         "status": "failed",

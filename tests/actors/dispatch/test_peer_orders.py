@@ -416,7 +416,10 @@ async def test_an_order_that_was_not_sent_is_not_cancelled() -> None:
 LIES: dict[str, Callable[[Json], Any]] = {
     "more charged than agreed": lambda kept: record(kept, spentCredits=0.019001),
     "the record of other work": lambda kept: record(kept, intent="order of someone else"),
+    "another node": lambda kept: record(kept, nodes={"x": {"status": "success", "result": 1}}),
+    "no result": lambda kept: record(kept, nodes={"node": {"status": "success"}}),
     "no record": lambda kept: ["success"],
+    "a path for an id": lambda kept: record(kept, workflowId="../keys"),
 }
 
 
