@@ -191,7 +191,8 @@ def plan_request_recovery(command: RequestRecovery, batch: Batch) -> Result:
     known = reads.requests.get(command.recovery_id)
     kind = RecoveryType(command.recovery_type)
     if known is not None:  # 3
-        _check_open(known)
+        if not known.is_open:
+            raise conflict(f"the request is already {known.status}: use another new key")
         if known.recovery_type != kind:
             raise conflict(
                 f"recoveryType: got {kind}, expected {known.recovery_type}, the type of the"
@@ -280,11 +281,6 @@ def plan_complete_recovery(command: CompleteRecovery, batch: Batch) -> Result:
     _store(command.recovery_id, known, batch)
     agent = batch.agent(command.did)
     return {"keyNumber": agent.key_number}
-
-
-def _check_open(known: KnownRecovery) -> None:
-    if not known.is_open:
-        raise conflict(f"the request is already {known.status}: use another new key")
 
 
 def _check_signer(did: str, public_key: str, batch: Batch) -> None:

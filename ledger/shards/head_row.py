@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import psycopg
 
+from ledger.connections.connecting import fetch
 from ledger.connections.timeouts import cut_after
 from ledger.reads.prepared import PreparedReads, PreparedStatement
 from ledger.schema import WRITER_ROLE
@@ -67,8 +68,7 @@ async def hold_commit_function(connection: Connection) -> bool:
     Raises:
         psycopg.Error: the server cannot be reached or refuses.
     """
-    cursor = await connection.execute(_HOLD_FUNCTION, (lock_of(FUNCTION), FUNCTION))
-    ((_, exists),) = await cursor.fetchall()
+    ((_, exists),) = await fetch(connection, _HOLD_FUNCTION, (lock_of(FUNCTION), FUNCTION))
     return bool(exists)
 
 
@@ -87,8 +87,8 @@ async def wait_for_lock(
     """
     while True:
         with cut_after(connection, POLL_TIMEOUT_S):
-            cursor = await connection.execute(_LOCK, (WRITER_LOCK,))
-            if (await cursor.fetchall())[0][0]:
+            ((is_taken,),) = await fetch(connection, _LOCK, (WRITER_LOCK,))
+            if is_taken:
                 await connection.execute("SELECT set_config('role', %s, false)", (WRITER_ROLE,))
                 return
             await connection.execute(_END_SILENT_HOLDER, (WRITER_LOCK, silent_s))
@@ -102,8 +102,7 @@ async def take_head(connection: Connection, actor: str) -> int:
     Raises:
         psycopg.Error: the server cannot be reached or refuses.
     """
-    cursor = await connection.execute(_TAKE, (actor,))
-    ((epoch,),) = await cursor.fetchall()
+    ((epoch,),) = await fetch(connection, _TAKE, (actor,))
     return int(epoch)
 
 

@@ -32,7 +32,7 @@ from core.workflow.events import NodeChanged, NodePaid
 from ledger.authority import AuthorizedCommand
 from ledger.code_version import CODE_VERSION
 from ledger.commands import Command, Outcome, OutcomeStatus, request_hash_of
-from ledger.connections.connecting import connect
+from ledger.connections.connecting import connect, fetch
 from ledger.connections.timeouts import cut_after
 from ledger.errors import (
     BatchRefused,
@@ -554,8 +554,7 @@ def _settling(commands: Sequence[Command]) -> list[tuple[str, str]]:
 
 
 async def _take_over(connection: Connection, leases: Leases, actor: str) -> StateCache:
-    cursor = await connection.execute("SELECT min_code_version FROM callboard.compatibility")
-    ((needed,),) = await cursor.fetchall()
+    ((needed,),) = await fetch(connection, "SELECT min_code_version FROM callboard.compatibility")
     if needed > CODE_VERSION:
         raise SchemaTooNew(needed, CODE_VERSION)
     if not await hold_commit_function(connection):
