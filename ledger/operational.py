@@ -7,12 +7,15 @@ calls that were counted, never money. Reference: http.md (Request limits).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import sqlalchemy as sql
 
 from ledger.connections.pools import OperationalPool
 from ledger.schema import typed
 
+# How long a window is.
+WINDOW_MS: Final = 60_000
 # A statement reads the clock, then waits for the row: a later one may have begun the window.
 _OVERTAKEN_MS = 1_000
 # A window begins with its first call. What is granted is computed where the row is locked, by the
@@ -40,7 +43,8 @@ _TAKE = sql.text(
     """
 ).bindparams(
     sql.bindparam("overtaken_ms", _OVERTAKEN_MS, type_=sql.BigInteger),
-    *typed(bigint="at_ms length_ms", integer="wanted most"),
+    sql.bindparam("length_ms", WINDOW_MS, type_=sql.BigInteger),
+    *typed(bigint="at_ms", integer="wanted most"),
 )
 
 
@@ -62,24 +66,21 @@ class OperationalStore(OperationalPool):
         self,
         principal: str,
         rate_class: str,
-        *,
         wanted: int,
         limit: int,
-        window_ms: int = 60_000,
+        *,
         at_ms: int | None = None,
     ) -> RateBlock:
         """Lease up to `wanted` calls of the principal's current window of this class.
 
         Args:
             limit: calls per window; the sum of all blocks of a window never exceeds it.
-            window_ms: the window's length.
             at_ms: the time, Unix milliseconds; None for the database's.
         """
         values = {
             "principal": principal,
             "class": rate_class,
             "at_ms": at_ms,
-            "length_ms": window_ms,
             "wanted": wanted,
             "most": limit,
         }

@@ -47,7 +47,7 @@ from serve_app.callers.admission import EVENT_STREAMS_MAX, Admission
 from serve_app.callers.auth import Authenticator
 from serve_app.callers.limits import RateLimiter
 from serve_app.callers.peers import Peers
-from serve_app.callers.sources import sources_of, take_block_from
+from serve_app.callers.sources import sources_of
 from serve_app.http.compiling import switch_threads_often
 from serve_app.http.whole_replies import serve_whole_replies
 from serve_app.operations.agents.heartbeat_store import Heartbeats
@@ -95,7 +95,7 @@ class ApiDeployment:
             ),
             RateLimiter(
                 settings,
-                take_block_from(OperationalStore(settings.database_url)),
+                OperationalStore(settings.database_url).take_rate_block,
                 replicas=settings.serve_replicas,
             ),
             Heartbeats(

@@ -22,7 +22,8 @@ from weakref import WeakValueDictionary
 from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
 from core.trust.access import BY_ADDRESS, PEER, Principal
-from serve_app.callers.windows import ADDRESSES_MAX, WINDOW_MS, AddressWindows, Window
+from ledger.operational import WINDOW_MS, RateBlock
+from serve_app.callers.windows import ADDRESSES_MAX, AddressWindows, Window
 
 K = TypeVar("K", bound=Hashable)
 
@@ -63,17 +64,8 @@ class RateClass(StrEnum):
     EXEMPT = "exempt"
 
 
-@dataclass(frozen=True, slots=True)
-class Granted:
-    """What the database granted of a window; `used` counts these calls too."""
-
-    calls: int
-    used: int
-    ends_in_ms: int
-
-
-# (owner DID, class, wanted calls, limit of the window) -> Granted
-TakeBlock = Callable[[str, str, int, int], Awaitable[Granted]]
+# (owner DID, class, wanted calls, limit of the window) -> what is granted
+TakeBlock = Callable[[str, str, int, int], Awaitable[RateBlock]]
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""What the limiter and the authenticator ask the database and an issuer for, in their own words.
+"""What the authenticator asks the database and an issuer for, in their own words.
 
 The seam between `ledger/`'s rows and this package's values.
 """
@@ -14,11 +14,8 @@ from core.trust.requests.did_standing import DidStanding
 from federation.documents import fetch_jwks
 from ledger.keys.did_reads import standing_rows
 from ledger.keys.nonces import NonceStore
-from ledger.operational import OperationalStore
 from ledger.reads.reader import LedgerReader, RowDict
 from serve_app.callers.auth import FindKeys, Sources, StoredKey
-from serve_app.callers.limits import Granted, TakeBlock
-from serve_app.callers.windows import WINDOW_MS
 
 
 def sources_of(reader: LedgerReader, nonces: NonceStore, settings: Settings) -> Sources:
@@ -82,15 +79,3 @@ def _stored(row: RowDict | None, digest: bytes) -> StoredKey | None:
     if not hmac.compare_digest(bytes(row["hash"]), digest):  # the secret of before a rotation
         ends_ms = min(row["previous_ends_ms"], ends_ms or TIME_MS_MAX)
     return StoredKey(principal, ends_ms)
-
-
-def take_block_from(store: OperationalStore) -> TakeBlock:
-    """Return the lease of calls from the count that all replicas share."""
-
-    async def take(did: str, rate: str, wanted: int, limit: int) -> Granted:
-        block = await store.take_rate_block(
-            did, rate, wanted=wanted, limit=limit, window_ms=WINDOW_MS
-        )
-        return Granted(block.calls, block.used, block.ends_in_ms)
-
-    return take

@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from ledger.operational import WINDOW_MS
+
 # Addresses that a replica counts one by one.
 ADDRESSES_MAX: Final = 10_000
-
-WINDOW_MS: Final = 60_000
 
 
 @dataclass(slots=True)

@@ -16,8 +16,8 @@ import re
 from typing import Final
 
 from core.errors import ErrorCode, ServiceError
+from ledger.operational import WINDOW_MS
 from serve_app.callers.limits import SPENT_HEADER
-from serve_app.callers.windows import WINDOW_MS
 from serve_app.http.errors import PROBLEM_TYPE, STATUS, problem_text
 
 _TABLE: Final = "callboard_spent"

@@ -16,9 +16,10 @@ from core.trust.access import Principal
 from core.trust.deployment_keys import DeploymentKeys
 from core.trust.requests.did_standing import DidStanding
 from ledger.keys.nonces import Nonce
+from ledger.operational import RateBlock
 from serve_app.callers.admission import BYTES_MAX, Admission, Place
 from serve_app.callers.auth import Authenticator, Sources, StoredKey, key_hash
-from serve_app.callers.limits import Granted, RateClass, RateLimiter
+from serve_app.callers.limits import RateClass, RateLimiter
 from serve_app.callers.peers import PEER_HEADER, Peers, peer_tokens
 from serve_app.http.calls import Call, Operation, Reply
 from serve_app.http.endpoint import Endpoint
@@ -54,8 +55,8 @@ async def take_none(nonces: list[Nonce]) -> list[bool]:
     return [False for _ in nonces]
 
 
-async def take_block(did: str, rate: str, wanted: int, limit: int) -> Granted:
-    return Granted(wanted, wanted, 60_000)
+async def take_block(did: str, rate: str, wanted: int, limit: int) -> RateBlock:
+    return RateBlock(wanted, wanted, 60_000)
 
 
 class Api:
@@ -76,7 +77,7 @@ class Api:
                 await self.may_end.wait()
             return await find_keys(digests)
 
-        async def take(did: str, rate: str, wanted: int, limit: int) -> Granted:
+        async def take(did: str, rate: str, wanted: int, limit: int) -> RateBlock:
             if stalled == "count":
                 await self.may_end.wait()
             return await take_block(did, rate, wanted, limit)

@@ -9,7 +9,8 @@ import pytest
 
 from core.settings import Settings
 from core.trust.access import BY_ADDRESS, Principal
-from serve_app.callers.limits import Granted, RateClass, RateLimiter, Standing
+from ledger.operational import RateBlock
+from serve_app.callers.limits import RateClass, RateLimiter, Standing
 
 ALICE = Principal(did="did:net:alice", key_id="1", scopes=frozenset())
 HERE, THERE = "192.0.2.1", "192.0.2.2"
@@ -23,14 +24,14 @@ class Window:
     calls: int = 0
     now_ms: int = 0
 
-    async def take(self, did: str, rate: str, block: int, limit: int) -> Granted:
+    async def take(self, did: str, rate: str, block: int, limit: int) -> RateBlock:
         self.calls += 1
         used, ends_ms = self.used.get((did, rate), (0, self.now_ms + 60_000))
         if self.now_ms >= ends_ms:
             used, ends_ms = 0, self.now_ms + 60_000
         granted = min(block, max(0, limit - used))
         self.used[(did, rate)] = (used + granted, ends_ms)
-        return Granted(granted, used + granted, ends_ms - self.now_ms)
+        return RateBlock(granted, used + granted, ends_ms - self.now_ms)
 
 
 async def spend(
@@ -112,7 +113,7 @@ async def test_calls_that_arrive_while_a_block_is_leased_lose_none_of_the_limit(
     """More at once than a block holds, then one in each turn of the loop while they wait."""
     window = Window()
 
-    async def take(did: str, rate: str, block: int, limit: int) -> Granted:
+    async def take(did: str, rate: str, block: int, limit: int) -> RateBlock:
         for _ in range(3):
             await asyncio.sleep(0)
         return await window.take(did, rate, block, limit)

@@ -9,7 +9,7 @@ import pytest
 from core.errors import ErrorCode, ServiceError
 from ledger.operational import OperationalStore
 from ledger.reads.reader import LedgerReader
-from serve_app.callers.sources import find_keys_in, take_block_from
+from serve_app.callers.sources import find_keys_in
 from tests.conftest import Database
 
 NOBODY_LISTENS = "postgresql://nobody@127.0.0.1:1/nothing"
@@ -19,7 +19,7 @@ def test_blocks_of_two_stores_never_exceed_the_limit(database: Database) -> None
     async def scenario() -> list[int]:
         stores = [OperationalStore(database.service_url) for _ in range(2)]
         try:
-            takes = [take_block_from(store) for store in stores]
+            takes = [store.take_rate_block for store in stores]
             blocks = await asyncio.gather(
                 *(takes[number % 2]("alice", "write", 7, 30) for number in range(10))
             )
@@ -40,7 +40,7 @@ async def test_without_a_database_one_is_told_to_come_again() -> None:
     reader, store = LedgerReader(NOBODY_LISTENS), OperationalStore(NOBODY_LISTENS)
     for question in (
         find_keys_in(reader)([b"\0" * 32]),
-        take_block_from(store)("alice", "read", 1, 1),
+        store.take_rate_block("alice", "read", 1, 1),
     ):
         with pytest.raises(ServiceError) as refusal:
             await question

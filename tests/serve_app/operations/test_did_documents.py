@@ -19,7 +19,7 @@ from core.errors import ErrorCode, ServiceError
 from core.trust.did_key import did_of_key
 from core.trust.identity.did_web import document_keys, document_url
 from federation.documents import DocumentUnavailable, fetch_document
-from serve_app.callers.windows import WINDOW_MS
+from ledger.operational import WINDOW_MS
 from serve_app.operations.agents.did_documents import (
     ABSENT_MS,
     DOCUMENT_BYTES_MAX,

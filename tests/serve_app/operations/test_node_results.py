@@ -23,9 +23,10 @@ from core.settings import Settings
 from core.trust.access import agent_holder
 from core.trust.deployment_keys import DeploymentKeys
 from core.trust.result_token import result_id
+from ledger.operational import RateBlock
 from ledger.reads.stored import RowDict
 from serve_app.callers.admission import Admission
-from serve_app.callers.limits import Granted, RateLimiter
+from serve_app.callers.limits import RateLimiter
 from serve_app.callers.peers import PEER_HEADER, Peers, peer_tokens
 from serve_app.http.endpoint import Endpoint
 from serve_app.operations.work.results import OPERATIONS, names_of
@@ -100,10 +101,10 @@ class Count:
     def __init__(self) -> None:
         self.used: Counter[str] = Counter()
 
-    async def take(self, did: str, rate: str, wanted: int, limit: int) -> Granted:
+    async def take(self, did: str, rate: str, wanted: int, limit: int) -> RateBlock:
         granted = min(wanted, limit - self.used[did])
         self.used[did] += granted
-        return Granted(granted, self.used[did], 60_000)
+        return RateBlock(granted, self.used[did], 60_000)
 
 
 class Api:
