@@ -236,11 +236,8 @@ class Agent(Record, is_open=True):
     live: Annotated[Live | None, "Last heartbeat and probe; null: none."]
 
 
-class AgentPage(Page[Agent]):
+class AgentPage(Page[Agent], plural="agents"):
     """A page of agents, ordered by DID."""
-
-    plural = "agents"
-    row = Agent
 
 
 class AgentsQuery(PageQuery):
@@ -276,11 +273,8 @@ class CardPlace(Record):
     registered_at: Timestamp
 
 
-class Lineage(Page[CardPlace]):
+class Lineage(Page[CardPlace], plural="versions"):
     """A page of the lineage of an agent's cards, newest first."""
-
-    plural = "versions"
-    row = CardPlace
 
 
 FOUND_MAX: Final = 100
@@ -564,11 +558,8 @@ class VersionDeprecated(Record):
     sunset_at: Timestamp
 
 
-class CapabilityVersionPage(Page[CapabilityVersion]):
+class CapabilityVersionPage(Page[CapabilityVersion], plural="versions"):
     """A page of a capability's versions, newest first."""
-
-    plural = "versions"
-    row = CapabilityVersion
 
     latest: Annotated[str, "The newest active version."]
 

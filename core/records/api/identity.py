@@ -77,11 +77,8 @@ class AgentKey(Record):
     ]
 
 
-class KeyHistory(Page[AgentKey]):
+class KeyHistory(Page[AgentKey], plural="keyHistory"):
     """A page of an agent's keys, the current one first."""
-
-    plural = "keyHistory"
-    row = AgentKey
 
 
 class NameRegistration(Body, is_closed=True):
@@ -140,11 +137,8 @@ class NameReleased(Record):
     released_at: Annotated[Timestamp, "Time at which the name was released."]
 
 
-class NamePage(Page[Name]):
+class NamePage(Page[Name], plural="names"):
     """A page of an agent's names, in alphabetical order."""
-
-    plural = "names"
-    row = Name
 
 
 class SwitchConditions(Body, is_closed=True):

@@ -415,11 +415,8 @@ class Entry(Record):
     created_at: Timestamp
 
 
-class EntryPage(Page[Entry]):
+class EntryPage(Page[Entry], plural="transactions"):
     """A page of a wallet's entries, newest first."""
-
-    plural = "transactions"
-    row = Entry
 
 
 class EntriesQuery(PageQuery):
@@ -444,11 +441,8 @@ class HistoryEvent(Entry):
     change: Annotated[Credits, "Change of the wallet; 0 for transfers within the stake."]
 
 
-class HistoryPage(Page[HistoryEvent]):
+class HistoryPage(Page[HistoryEvent], plural="events"):
     """A page of the transfers of a wallet and its stake, newest first."""
-
-    plural = "events"
-    row = HistoryEvent
 
 
 class DepositRequest(Body, is_closed=True):

@@ -114,11 +114,8 @@ class KeyRotated(_KeyBase):
     ]
 
 
-class KeyPage(Page[Key]):
+class KeyPage(Page[Key], plural="keys"):
     """A page of keys."""
-
-    plural = "keys"
-    row = Key
 
 
 class KeysQuery(PageQuery):

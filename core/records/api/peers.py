@@ -214,11 +214,8 @@ class PeerAdded(Peer):
     success: Yes
 
 
-class PeerPage(Page[Peer]):
+class PeerPage(Page[Peer], plural="peers"):
     """Peers, ordered by id."""
-
-    plural = "peers"
-    row = Peer
 
 
 class PeerHeartbeatTaken(Record):
@@ -328,11 +325,8 @@ class PeerOrder(Record):
     peer_workflow_id: Annotated[Maybe[str], "Id of the order's workflow at the peer."]
 
 
-class Statement(Page[PeerOrder]):
+class Statement(Page[PeerOrder], plural="orders"):
     """The orders at a peer that ended in a month, newest first, and the sums of all of them."""
-
-    plural = "orders"
-    row = PeerOrder
 
     peer_id: Annotated[str, "Id of the peer."]
     month: Annotated[str, "The month, in UTC."]
@@ -446,11 +440,8 @@ class Subnet(Record):
     created_at: Timestamp
 
 
-class SubnetPage(Page[Subnet]):
+class SubnetPage(Page[Subnet], plural="subnets"):
     """A page of subnets, oldest first."""
-
-    plural = "subnets"
-    row = Subnet
 
 
 class SubnetsQuery(PageQuery):
@@ -510,11 +501,8 @@ class SubnetPolicy(Record):
     created_at: Timestamp
 
 
-class PolicyPage(Page[SubnetPolicy]):
+class PolicyPage(Page[SubnetPolicy], plural="policies"):
     """A page of policies, oldest first."""
-
-    plural = "policies"
-    row = SubnetPolicy
 
 
 class PoliciesQuery(PageQuery):

@@ -90,10 +90,18 @@ class PageQuery(Body):
 
 
 class Page(Record, Generic[R]):
-    """A page of a list; `rows` are its records. `client.iterate_…` reads all pages."""
+    """A page of a list; `rows` are its records. `client.iterate_…` reads all pages.
+
+    A subclass names the record of its rows, and the member that holds them.
+    """
 
     plural: ClassVar[str]
     row: ClassVar[type[Record]]
+
+    def __init_subclass__(cls, *, plural: str) -> None:
+        super().__init_subclass__()
+        cls.plural = plural
+        (cls.row,) = typing.get_args(cls.__orig_bases__[0])  # type: ignore[attr-defined]
 
     limit: Count
     offset: Count

@@ -106,11 +106,8 @@ class InvoiceWithLines(Invoice):
     lines: Annotated[list[InvoiceLine], "Payments and refunds."]
 
 
-class InvoicePage(Page[Invoice]):
+class InvoicePage(Page[Invoice], plural="invoices"):
     """A page of invoices, newest first."""
-
-    plural = "invoices"
-    row = Invoice
 
 
 class InvoicesQuery(PageQuery):
@@ -180,11 +177,8 @@ class DisputeResolved(DisputeOpened):
     credits_slashed: Annotated[Credits, "Amount slashed from the agent's stake."]
 
 
-class DisputePage(Page[Dispute]):
+class DisputePage(Page[Dispute], plural="disputes"):
     """A page of disputes, newest first."""
-
-    plural = "disputes"
-    row = Dispute
 
 
 class DisputesQuery(PageQuery):

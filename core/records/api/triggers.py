@@ -90,18 +90,12 @@ class TriggersQuery(PageQuery):
     ] = None
 
 
-class SchedulePage(Page[Trigger]):
+class SchedulePage(Page[Trigger], plural="schedules"):
     """A page of the caller's schedules."""
 
-    plural = "schedules"
-    row = Trigger
 
-
-class TriggerPage(Page[Trigger]):
+class TriggerPage(Page[Trigger], plural="triggers"):
     """A page of the caller's triggers."""
-
-    plural = "triggers"
-    row = Trigger
 
 
 class DueQuery(Body):
@@ -145,11 +139,8 @@ class TriggeredRun(Record):
     created_at: Timestamp
 
 
-class RunPage(Page[TriggeredRun]):
+class RunPage(Page[TriggeredRun], plural="runs"):
     """A page of runs, the newest first."""
-
-    plural = "runs"
-    row = TriggeredRun
 
 
 class RunStarted(Record):
@@ -270,11 +261,8 @@ class Webhook(Record):
     ]
 
 
-class WebhookPage(Page[Webhook]):
+class WebhookPage(Page[Webhook], plural="webhooks"):
     """A page of webhooks, oldest first."""
-
-    plural = "webhooks"
-    row = Webhook
 
 
 class DeliveriesQuery(PageQuery):
@@ -304,8 +292,5 @@ class WebhookDelivery(Record):
     ]
 
 
-class DeliveryPage(Page[WebhookDelivery]):
+class DeliveryPage(Page[WebhookDelivery], plural="deliveries"):
     """A page of deliveries, newest first."""
-
-    plural = "deliveries"
-    row = WebhookDelivery

@@ -68,11 +68,8 @@ class Unrevoked(Revocation):
     unrevoked_at: Annotated[Maybe[Timestamp], "Time at which it was lifted."]
 
 
-class RevocationPage(Page[Revocation]):
+class RevocationPage(Page[Revocation], plural="revocations"):
     """A page of revocations, ordered by DID."""
-
-    plural = "revocations"
-    row = Revocation
 
 
 class AuditEvent(Record):
@@ -122,11 +119,8 @@ class AuditEntry(Record):
     created_at: Maybe[Timestamp]
 
 
-class AuditPage(Page[AuditEntry]):
+class AuditPage(Page[AuditEntry], plural="entries"):
     """A page of audit entries, newest first."""
-
-    plural = "entries"
-    row = AuditEntry
 
 
 def _event_type(value: str) -> str:
@@ -289,11 +283,8 @@ class SignedResult(Record):
     timestamp: Annotated[Timestamp, "Time at which the result arrived."]
 
 
-class SignedResultPage(Page[SignedResult]):
+class SignedResultPage(Page[SignedResult], plural="results"):
     """A page of a workflow's signed results, in the order in which they arrived."""
-
-    plural = "results"
-    row = SignedResult
 
 
 class ResultClaim(Body):
@@ -388,11 +379,8 @@ class Receipt(Record):
     ]
 
 
-class ReceiptPage(Page[Receipt]):
+class ReceiptPage(Page[Receipt], plural="receipts"):
     """A page of receipts, newest first."""
-
-    plural = "receipts"
-    row = Receipt
 
 
 class ReceiptClaim(Body, is_closed=True):

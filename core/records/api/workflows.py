@@ -145,11 +145,8 @@ class Workflow(_Standing):
 FINISHED = frozenset({"success", "failed", "cancelled", "timeout"})
 
 
-class WorkflowPage(Page[WorkflowSummary]):
+class WorkflowPage(Page[WorkflowSummary], plural="workflows"):
     """A page of workflows, newest first."""
-
-    plural = "workflows"
-    row = WorkflowSummary
 
 
 class WorkflowsQuery(PageQuery):
@@ -401,11 +398,8 @@ class Span(Record):
     outcome: Annotated[Maybe[str], "How an attempt or a verification ended."]
 
 
-class TracePage(Page[Span]):
+class TracePage(Page[Span], plural="spans"):
     """A workflow's trace with its spans; pages of a large one are cut between nodes."""
-
-    plural = "spans"
-    row = Span
 
     trace: Annotated[Trace, "The trace."]
 
