@@ -32,7 +32,7 @@ from core.records.api.kinds import (
     whole,
     words,
 )
-from core.records.api.record import Page, PageQuery, Problem, Record
+from core.records.api.record import Done, Page, PageQuery, Problem, Record
 from core.records.api.shape import (
     Also,
     Body,
@@ -152,11 +152,10 @@ class ServedCard(Record):
     ]
 
 
-class Registered(Record):
+class Registered(Done):
     """A registered agent."""
 
     ok: Yes
-    success: Yes
     id: Annotated[Did, "DID of the agent."]
     did: Did
     agent_id: Did
@@ -177,11 +176,10 @@ class BulkRegistered(Record):
     ]
 
 
-class Deregistered(Record):
+class Deregistered(Done):
     """A deregistered agent."""
 
     ok: Yes
-    success: Yes
     id: Annotated[Did, "DID of the agent."]
     did: Did
     agent_id: Did
@@ -532,10 +530,9 @@ class CapabilityVersionWhole(CapabilityVersion):
     ]
 
 
-class VersionPublished(CapabilityVersion):
+class VersionPublished(CapabilityVersion, Done):
     """A version that was published."""
 
-    success: Yes
     id: Annotated[str, "Id of the version."]
     owner_did: Annotated[Did, "Owner of the capability's versions."]
     deprecates_version: Annotated[str | None, "Version that this one deprecated; null without one."]
@@ -544,10 +541,9 @@ class VersionPublished(CapabilityVersion):
     ]
 
 
-class VersionDeprecated(Record):
+class VersionDeprecated(Done):
     """A version that was deprecated."""
 
-    success: Yes
     id: Annotated[str, "Id of the version."]
     version_id: str
     capability_id: str

@@ -14,12 +14,11 @@ from core.records.api.kinds import (
     LongText,
     Timestamp,
     Uuid,
-    Yes,
     text,
     whole,
     words,
 )
-from core.records.api.record import Page, Record
+from core.records.api.record import Done, Page, Record
 from core.records.api.shape import Body, Maybe
 
 # Base64 of 32 bytes with its prefix, and of a signature with its.
@@ -54,10 +53,9 @@ class AgentKeyRotation(Body, is_closed=True):
     ]
 
 
-class AgentKeyRotated(Record):
+class AgentKeyRotated(Done):
     """An agent's rotated key."""
 
-    success: Yes
     id: Annotated[Did, "DID of the agent."]
     agent_did: Did
     key_id: str
@@ -115,10 +113,9 @@ class Name(Record):
     expires_at: Annotated[Timestamp, "Time of expiry."]
 
 
-class NameChanged(Name):
+class NameChanged(Name, Done):
     """A name that was registered or renewed."""
 
-    success: Yes
     id: Annotated[str, "The name."]
 
 
@@ -128,10 +125,9 @@ class NameTransferred(NameChanged):
     is_transferred: Annotated[bool, "false: offered to another owner's agent, not transferred yet."]
 
 
-class NameReleased(Record):
+class NameReleased(Done):
     """A name that is free again."""
 
-    success: Yes
     id: Annotated[str, "The name."]
     name: Annotated[str, "The name."]
     released_at: Annotated[Timestamp, "Time at which the name was released."]
@@ -186,17 +182,15 @@ class Inheritance(Record):
     triggered_at: Annotated[Timestamp | None, "Time of the transfer; null before it."]
 
 
-class InheritanceSet(Inheritance):
+class InheritanceSet(Inheritance, Done):
     """An heir that was named."""
 
-    success: Yes
     id: Annotated[Did, "DID of the agent."]
 
 
-class InheritanceCancelled(Record):
+class InheritanceCancelled(Done):
     """An inheritance that was cancelled."""
 
-    success: Yes
     id: Annotated[Did, "DID of the agent."]
     agent_did: Did
     cancelled_at: Annotated[Timestamp, "Time of the cancellation."]
@@ -241,10 +235,9 @@ class GuardianSet(Record):
     ]
 
 
-class GuardiansSet(GuardianSet):
+class GuardiansSet(GuardianSet, Done):
     """Guardians that were set."""
 
-    success: Yes
     id: Annotated[Did, "DID of the agent."]
 
 
@@ -310,7 +303,5 @@ class Recovery(Record):
     ended_at: Annotated[Timestamp | None, "Time of completion or cancellation; null before that."]
 
 
-class RecoveryMade(Recovery):
+class RecoveryMade(Recovery, Done):
     """A request that was made, signed or cancelled."""
-
-    success: Yes

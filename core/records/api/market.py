@@ -26,7 +26,7 @@ from core.records.api.kinds import (
     whole,
     words,
 )
-from core.records.api.record import Page, PageQuery, Record
+from core.records.api.record import Done, Page, PageQuery, Record
 from core.records.api.shape import ABSENT, Absent, Also, Body, Kind, Maybe, MaybeNull, Named
 
 REASON_CHARS_MAX: Final = 1_000
@@ -82,10 +82,9 @@ class Price(Record):
     updated_at: Annotated[Timestamp, "Time of the last change."]
 
 
-class PriceSet(Price):
+class PriceSet(Price, Done):
     """A price that was set."""
 
-    success: Yes
     id: Annotated[str, "Id of the capability."]
 
 
@@ -111,10 +110,9 @@ class Stake(Record):
     updated_at: Timestamp | None
 
 
-class StakeMoved(Stake):
+class StakeMoved(Stake, Done):
     """A changed stake, and the wallet that paid for it or received it."""
 
-    success: Yes
     id: Annotated[Did, "DID of the agent."]
     wallet_did: Annotated[Did, "DID of that wallet's owner."]
     balance: Credits
@@ -131,10 +129,9 @@ class Slash(Body, is_closed=True):
     ]
 
 
-class StakeSlashed(Record):
+class StakeSlashed(Done):
     """A slashed stake."""
 
-    success: Yes
     id: Annotated[Did, "DID of the agent."]
     agent_did: Did
     staked_amount: Credits
@@ -195,10 +192,9 @@ class CountsCompared(Record):
     found: Annotated[Counts, "Counts according to the history."]
 
 
-class ReputationCompared(Record):
+class ReputationCompared(Done):
     """Comparison of all reputations with the history."""
 
-    success: Yes
     is_same: Annotated[bool, "Whether all stored counts agree with the history."]
     agents: Annotated[Count, "Number of compared agents."]
     differences: Annotated[list[CountsCompared], "Agents whose counts differ."]
@@ -250,10 +246,8 @@ class Quota(Record):
     updated_at: Annotated[Timestamp | None, "Time of the last change; null without a quota."]
 
 
-class QuotaSet(Quota):
+class QuotaSet(Quota, Done):
     """A quota that was set."""
-
-    success: Yes
 
 
 class QuotaQuestion(Body, is_closed=True):
@@ -305,11 +299,10 @@ class TaskBidRequest(_Bidding, is_closed=True):
     node_id: Annotated[MaybeNull[NodeName], "Name of the node, when the task has several."] = None
 
 
-class Bid(Record):
+class Bid(Done):
     """An accepted bid. A bid after the selection is kept but not counted."""
 
     ok: Yes
-    success: Yes
     counted: Annotated[bool, "false: the node had its agent already."]
     workflow_id: Uuid
     node_id: str
@@ -453,10 +446,9 @@ class DepositRequest(Body, is_closed=True):
     description: Annotated[ShortText, "Description of the entry."] = "deposit"
 
 
-class Deposited(Record):
+class Deposited(Done):
     """A deposit's entry and the new balance."""
 
-    success: Yes
     id: Annotated[int, "Number of the entry."]
     owner_did: Did
     entry: Entry
@@ -472,10 +464,9 @@ class CollectRequest(Body, is_closed=True):
     ] = None
 
 
-class Collected(Record):
+class Collected(Done):
     """The entry of the transfer, and both balances after it."""
 
-    success: Yes
     id: Annotated[int, "Number of the entry."]
     agent_did: Did
     owner_did: Did

@@ -14,11 +14,10 @@ from core.records.api.kinds import (
     ShortText,
     TimeMs,
     Timestamp,
-    Yes,
     whole,
     words,
 )
-from core.records.api.record import Page, PageQuery, Record
+from core.records.api.record import Done, Page, PageQuery, Record
 from core.records.api.shape import Body, Json, Maybe, MaybeNull
 
 RATE_MAX: Final = 1_000_000
@@ -87,10 +86,9 @@ class Key(_KeyBase):
     ]
 
 
-class KeyCreated(_KeyBase):
+class KeyCreated(_KeyBase, Done):
     """A new API key with its secret."""
 
-    success: Yes
     key: str
 
 
@@ -104,10 +102,9 @@ class KeyRotation(Body, is_closed=True):
     ] = 0
 
 
-class KeyRotated(_KeyBase):
+class KeyRotated(_KeyBase, Done):
     """A key with a new secret."""
 
-    success: Yes
     key: str
     previous_ends_at: Annotated[
         Timestamp | None, "Time until which the previous secret is accepted; null: none."
@@ -126,10 +123,9 @@ class KeysQuery(PageQuery):
     ] = None
 
 
-class KeyRevoked(Record):
+class KeyRevoked(Done):
     """A revoked key."""
 
-    success: Yes
     id: Annotated[str, "Id of the key."]
     key_id: str
     ended_keys: Annotated[Maybe[Count], "Number of keys that ended: this one and its descendants."]
@@ -183,10 +179,9 @@ class BooksChecked(Record):
     problem: Annotated[WrongRow | None, "First row that disagrees; null if none does."]
 
 
-class BooksRequested(Record):
+class BooksRequested(Done):
     """A requested check of the books."""
 
-    success: Yes
     requested_at: Annotated[
         Timestamp, "The result of this request has this `startedAt` or a later one."
     ]
@@ -215,10 +210,9 @@ class Cluster(Record):
     version: Annotated[Count, "Message version that all processes and the ledger understand."]
 
 
-class MachineChanged(Record):
+class MachineChanged(Done):
     """A machine that drains, or takes work again."""
 
-    success: Yes
     machine: Annotated[str, "Id of the machine in Ray."]
     members: Annotated[list[ClusterMember], "Its processes."]
     drain_ms: Annotated[DurationMs, "Milliseconds that a drain may take."]

@@ -23,13 +23,12 @@ from core.records.api.kinds import (
     TimeMs,
     Timestamp,
     Uuid,
-    Yes,
     matching,
     text,
     whole,
     words,
 )
-from core.records.api.record import Page, PageQuery, Record
+from core.records.api.record import Done, Page, PageQuery, Record
 from core.records.api.shape import Body, Json, Kind, Maybe, MaybeNull, Mismatch, checked
 from core.records.bounds import (
     CAPABILITY_ID_PATTERN,
@@ -208,20 +207,17 @@ class Peer(Record):
     created_at: Timestamp
 
 
-class PeerAdded(Peer):
+class PeerAdded(Peer, Done):
     """A peer that was added."""
-
-    success: Yes
 
 
 class PeerPage(Page[Peer], plural="peers"):
     """Peers, ordered by id."""
 
 
-class PeerHeartbeatTaken(Record):
+class PeerHeartbeatTaken(Done):
     """A heartbeat that was stored."""
 
-    success: Yes
     id: Annotated[str, "Id of the peer here."]
     heartbeat: Annotated[
         Maybe[Json],
@@ -384,10 +380,9 @@ class PeerCheck(Record):
     ]
 
 
-class Settled(Record):
+class Settled(Done):
     """What was moved out of a clearing account."""
 
-    success: Yes
     id: Annotated[int, "Number of the entry."]
     clearing_did: Annotated[Did, "DID of the clearing account."]
     owner_did: Annotated[Did, "DID of the wallet that received it."]
@@ -462,10 +457,9 @@ class MemberQuery(Body):
     member_did: Annotated[Did, "DID of the member."]
 
 
-class MemberChanged(Record):
+class MemberChanged(Done):
     """A member that was listed, has joined or was removed."""
 
-    success: Yes
     subnet_id: Annotated[Uuid, "Id of the subnet."]
     member_did: Annotated[Did, "DID of the member."]
     is_joined: Annotated[bool, "Whether the DID is a member, and not only listed."]

@@ -72,10 +72,15 @@ def _reading(hint: Any) -> Read:
     return lambda value: value
 
 
-class Removed(Record):
-    """A record that was removed."""
+class Done(Record):
+    """A request that was carried out."""
 
     success: Yes
+
+
+class Removed(Done):
+    """A record that was removed."""
+
     id: Annotated[str, "Id of the record."]
 
 

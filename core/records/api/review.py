@@ -22,7 +22,7 @@ from core.records.api.kinds import (
     text,
     words,
 )
-from core.records.api.record import Page, PageQuery, Record
+from core.records.api.record import Done, Page, PageQuery, Record
 from core.records.api.shape import Also, Body, Json, Kind, Maybe, MaybeNull
 from core.records.bounds import TEXT_CHARS_MAX
 
@@ -93,10 +93,8 @@ class Invoice(Record):
     settled_by: Annotated[Did | None, "DID of the administrator who did that; null while pending."]
 
 
-class InvoiceChanged(Invoice):
+class InvoiceChanged(Invoice, Done):
     """An invoice that was issued, paid or voided."""
-
-    success: Yes
 
 
 class InvoiceWithLines(Invoice):
@@ -165,10 +163,8 @@ class Dispute(Record):
     resolved_by: Annotated[Did | None, "DID of the operator who decided; null while open."]
 
 
-class DisputeOpened(Dispute):
+class DisputeOpened(Dispute, Done):
     """A dispute that was opened."""
-
-    success: Yes
 
 
 class DisputeResolved(DisputeOpened):
@@ -211,10 +207,9 @@ class FeedbackRequest(Body):
     comment: Annotated[str, text(0, COMMENT_CHARS_MAX), "Comment in words."] = ""
 
 
-class Feedback(Record):
+class Feedback(Done):
     """A payer's rating of an agent's work."""
 
-    success: Yes
     workflow_id: Uuid
     agent_did: Did
     payer_did: Did
@@ -244,10 +239,9 @@ class TaskRequest(Body, is_closed=True):
     webhook_url: Annotated[MaybeNull[str], "URL that gets a message when the task ends."] = None
 
 
-class TaskPublished(Record):
+class TaskPublished(Done):
     """A published task."""
 
-    success: Yes
     id: Annotated[Uuid, "Id of the task."]
     task_id: Uuid
     workflow_id: Uuid
@@ -301,11 +295,10 @@ class Paid(Record):
     amount: Annotated[Credits, "Amount paid, protocol fee included."]
 
 
-class TaskSettled(Record):
+class TaskSettled(Done):
     """A settled task."""
 
     ok: Yes
-    success: Yes
     paid: Annotated[list[Paid], "Payments to agents."]
     task_id: Uuid
     workflow_id: Uuid

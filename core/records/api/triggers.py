@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final
 
-from core.records.api.kinds import Count, Credits, Did, DueCount, Timestamp, Uuid, Yes, words
-from core.records.api.record import Page, PageQuery, Record
+from core.records.api.kinds import Count, Credits, Did, DueCount, Timestamp, Uuid, words
+from core.records.api.record import Done, Page, PageQuery, Record
 from core.records.api.shape import Body, Json, Kind, Maybe, Mismatch, checked
 from core.records.api.workflows import Status
 from core.records.audit import AuditEventType
@@ -73,10 +73,9 @@ class Trigger(Record):
     updated_at: Annotated[Timestamp, "Time of the last change by a caller."]
 
 
-class TriggerChanged(Trigger):
+class TriggerChanged(Trigger, Done):
     """A trigger that was created, changed or ended."""
 
-    success: Yes
     webhook_secret: Maybe[str]
 
 
@@ -143,10 +142,9 @@ class RunPage(Page[TriggeredRun], plural="runs"):
     """A page of runs, the newest first."""
 
 
-class RunStarted(Record):
+class RunStarted(Done):
     """A run that a caller started."""
 
-    success: Yes
     id: Annotated[Uuid, "Id of the workflow."]
     workflow_id: Uuid
     task_id: Uuid

@@ -20,11 +20,10 @@ from core.records.api.kinds import (
     TimeMs,
     Timestamp,
     Uuid,
-    Yes,
     text,
 )
 from core.records.api.market import REASON_CHARS_MAX
-from core.records.api.record import Page, PageQuery, Record
+from core.records.api.record import Done, Page, PageQuery, Record
 from core.records.api.shape import Body, Json, Kind, Maybe, MaybeNull, Mismatch, Named
 from core.records.audit import AuditEventType
 from core.wording import did_you_mean, got_of
@@ -53,17 +52,15 @@ class Revocation(Record):
     evidence: Annotated[Maybe[Json], "Evidence; shown to both parties and administrators."]
 
 
-class Revoked(Revocation):
+class Revoked(Revocation, Done):
     """An agent that was revoked."""
 
-    success: Yes
     id: Annotated[Did, "DID of the agent."]
 
 
-class Unrevoked(Revocation):
+class Unrevoked(Revocation, Done):
     """An agent whose revocation was lifted."""
 
-    success: Yes
     id: Annotated[Did, "DID of the agent."]
     unrevoked_at: Annotated[Maybe[Timestamp], "Time at which it was lifted."]
 
@@ -329,10 +326,8 @@ class SubmittedReceipt(Record):
     created_at: Timestamp
 
 
-class ReceiptSubmitted(SubmittedReceipt):
+class ReceiptSubmitted(SubmittedReceipt, Done):
     """A receipt that was submitted."""
-
-    success: Yes
 
 
 class ReceiptSubmission(Body):
@@ -418,10 +413,9 @@ class ServiceDescription(Record):
     signing_keys: Annotated[list[SigningKey], "Signing keys, the newest first."]
 
 
-class SigningKeyRotated(Record):
+class SigningKeyRotated(Done):
     """The signing key that is in use now."""
 
-    success: Yes
     id: Annotated[str, "Id of the key."]
     key_id: str
     public_key: Annotated[str, "Public key (Ed25519), base64."]

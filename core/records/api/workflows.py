@@ -26,7 +26,7 @@ from core.records.api.kinds import (
     text,
     words,
 )
-from core.records.api.record import Page, PageQuery, Problem, Record
+from core.records.api.record import Done, Page, PageQuery, Problem, Record
 from core.records.api.shape import Body, Json, Kind, Maybe, MaybeNull, Named
 from core.records.bounds import REPEAT_KEY_CHARS_MAX, TEXT_CHARS_MAX
 from core.records.statuses import NodeStatus, WorkflowStatus
@@ -223,10 +223,9 @@ class Cancellation(Body):
     details: Annotated[LongText, "Explanation in words."] = ""
 
 
-class Cancelled(Record):
+class Cancelled(Done):
     """A cancelled workflow."""
 
-    success: Yes
     id: Annotated[Uuid, "Id of the workflow."]
     workflow_id: Uuid
     status: Annotated[str, Kind({"const": "cancelled"}), "State of the workflow."]
@@ -237,10 +236,9 @@ class Cancelled(Record):
     refunded_credits: Annotated[Credits, "Amount that returned to the payer."]
 
 
-class Resumed(Record):
+class Resumed(Done):
     """A workflow whose quarantine was lifted."""
 
-    success: Yes
     id: Annotated[Uuid, "Id of the workflow."]
     workflow_id: Uuid
     status: Annotated[Status, "State of the workflow."]
@@ -248,10 +246,9 @@ class Resumed(Record):
     resumed_by: Annotated[Did, "DID of the caller who resumed it."]
 
 
-class NodeResultTaken(Record):
+class NodeResultTaken(Done):
     """A result that was accepted."""
 
-    success: Yes
     ok: Yes
     workflow_id: Uuid
     node_id: str
