@@ -16,11 +16,9 @@ import httpx
 from callboard import calls, event_streams, replies
 from callboard.calls import Call, Steps, keyed
 from callboard.locating import DidKey
-from callboard.operations.agents import AgentOperations
 from callboard.operations.declaring import Operation, Stream, operation
-from callboard.operations.money import MoneyOperations
-from callboard.operations.service import ServiceOperations
-from callboard.operations.work import WorkOperations
+from callboard.operations.service import MoneyOperations, ServiceOperations
+from callboard.operations.work import AgentOperations, WorkOperations
 from callboard.replies import Published, Workflow, successful
 from callboard.transport import Asynchronous, Blocking, Connection, H
 from core.records.api.shape import Json
