@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     )
     from callboard.kit.agent import Agent
     from callboard.kit.answering import AgentError
-    from callboard.kit.context import Context
-    from callboard.kit.later import Later
+    from callboard.kit.context import Context, Later
     from callboard.verify import NotProven, verify_bundle, verify_log
 
 __all__ = [
@@ -64,7 +63,7 @@ _HOMES = {
     "Client": "callboard.client",
     "Context": "callboard.kit.context",
     "NotProven": "callboard.verify",
-    "Later": "callboard.kit.later",
+    "Later": "callboard.kit.context",
     "WorkflowHandle": "callboard.client",
     "verify_bundle": "callboard.verify",
     "verify_log": "callboard.verify",

@@ -17,8 +17,8 @@ from typing import Annotated, NoReturn
 import typer
 
 from callboard.cli.session import EXIT_USAGE, HomeOption, Output, OutputOption, stop
+from callboard.demo.processes import supervisor
 from callboard.locating import default_home
-from callboard.supervising import supervisor
 
 _Port = Annotated[int | None, typer.Option(help="Port of the API.", show_default=False)]
 _Host = Annotated[str | None, typer.Option(help="Address to listen on.", show_default=False)]

@@ -90,10 +90,11 @@ def drain(
     )
 
 
-@verb(top, "rotate-signing-key", "Operate")
-def rotate_signing_key(session: Session) -> None:
-    """Sign receipts and checkpoints with a new key; the audit chain records the change."""
-    session.show_record(session.client.rotate_signing_key())
+calling_verb(
+    top, "rotate-signing-key", "rotate_signing_key",
+    "Sign receipts and checkpoints with a new key; the audit chain records the change.",
+    panel="Operate",
+)  # fmt: skip
 
 
 def _has_ended(member: ClusterMember) -> bool:

@@ -25,6 +25,21 @@ ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "article_report"
 
 
+def supervisor(*arguments: str, **options: object) -> list[str]:
+    """Return the command that runs the supervisor.
+
+    Args:
+        arguments: the verb, and words as they are.
+        options: of the verb; None and False are those that are not given.
+    """
+    words = [sys.executable, "-m", "serve_app.supervisor", *arguments]
+    for name, value in options.items():
+        if value is not None and value is not False:
+            words.append(f"--{name.replace('_', '-')}")
+            words += [] if value is True else [str(value)]
+    return words
+
+
 class AgentFailed(Exception):
     """An agent did not come up.
 

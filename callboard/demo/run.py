@@ -43,10 +43,9 @@ from callboard.cli.workflows import open_inputs, print_draft
 from callboard.client import Client
 from callboard.demo.books import Books, books_of
 from callboard.demo.document import served
-from callboard.demo.processes import EXAMPLE, AgentFailed, AgentProcesses
+from callboard.demo.processes import EXAMPLE, AgentFailed, AgentProcesses, supervisor
 from callboard.errors import CallboardError
 from callboard.proving import audit_lines, prove_node
-from callboard.supervising import supervisor
 from callboard.verify import NotProven, verify_bundle, verify_log
 
 DEPOSIT_CREDITS = 1

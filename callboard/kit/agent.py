@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from callboard.errors import CallboardError
 from callboard.kit import serving
 from callboard.kit.answering import AnsweringAgent
-from callboard.kit.later import Later
+from callboard.kit.context import Later
 from callboard.kit.version_publishing import VersionDiffers
 
 if TYPE_CHECKING:

@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from callboard.kit.binding import BadInput, Signature, as_json, defect_of
-from callboard.kit.context import Context, context_of
-from callboard.kit.later import Later
+from callboard.kit.context import Context, Later, context_of
 from core.records.agent import AgentCard, Capability, CardMetadata
 from core.records.bounds import DID_PATTERN, is_did
 from core.records.dispatch import CancelNotice, DispatchReply, DispatchRequest

@@ -27,8 +27,7 @@ from pydantic import (
 )
 from pydantic.json_schema import GenerateJsonSchema
 
-from callboard.kit.context import Context
-from callboard.kit.later import Later
+from callboard.kit.context import Context, Later
 from core.records.model_problems import problem_of
 
 _WHOLE = frozenset({"inputs", "parents", "later"})

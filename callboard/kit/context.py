@@ -1,11 +1,11 @@
-"""What a handler can know of the dispatch it answers, and tell about its work.
+"""What a handler can know of the dispatch it answers, tell about its work, and answer later.
 
 Reference: features.md (Dispatch).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -64,6 +64,29 @@ class Context:
         for name, count in (("input_tokens", read), ("output_tokens", written)):
             self.metrics[name] = self.metrics.get(name, 0) + count
         self.metrics["tokens_used"] = self.metrics.get("tokens_used", 0) + read + written
+
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    """The dispatch to which a result will belong.
+
+    `result_id` is a credential: a caller that has it can hand the result in. `to_json` and
+    `from_json` let an agent keep it beyond its own process.
+    """
+
+    event_id: str
+    workflow_id: str
+    node_id: str
+    result_id: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a JSON object from which `from_json` makes an equal value."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, kept: dict[str, Any]) -> Later:
+        """Make it from what `to_json` returned."""
+        return cls(**kept)
 
 
 def context_of(

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from callboard.supervising import supervisor as supervisor_command
+from callboard.demo.processes import supervisor as supervisor_command
 from core.settings import Settings
 from serve_app.settings_from_env import (
     child_environment,

@@ -6,11 +6,11 @@ It decides nothing about agents or money; the workflow's owner does. Reference: 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from actors.routing.trigger_runs import workflow_limits
 from actors.transport.messages import PackedPublish, PublishReply, PublishRequest
-from core.errors import ServiceError
+from core.errors import ErrorCode, ServiceError
 from core.money import credits_number
 from core.records.manifest import WorkflowManifest
 from core.trust.access import authority_used, denial
@@ -23,6 +23,14 @@ from ledger.workflows.workflow_commands import PUBLISH_KEY
 from serve_app.http.calls import Call
 from serve_app.operations.events.webhooks import check_publish_url
 from serve_app.services import Services
+
+# The refusals of a publish by what it asks for.
+PUBLISH_ERRORS: Final = (
+    ErrorCode.INVALID_MANIFEST,
+    ErrorCode.BUDGET_REQUIRED,
+    ErrorCode.INSUFFICIENT_CREDITS,
+    ErrorCode.QUOTA_EXCEEDED,
+)
 
 
 def publish_request(

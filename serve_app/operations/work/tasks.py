@@ -51,7 +51,7 @@ from serve_app.operations.views import current_card, visible_workflow
 from serve_app.operations.whose import visible_record
 from serve_app.operations.work.auctions import bid_in, keep_bid, may_bid
 from serve_app.operations.work.feedback import give_for
-from serve_app.operations.work.publishing import publish_request, shown_secret
+from serve_app.operations.work.publishing import PUBLISH_ERRORS, publish_request, shown_secret
 
 NODE: Final = "task"
 _NAMED: Final = re.compile(r"\s*\[([A-Za-z0-9][A-Za-z0-9._-]{0,127})\]\s*")
@@ -70,13 +70,7 @@ OPERATIONS = Operations("tasks", "workflows")
     "/v1/tasks/publish",
     body=TaskRequest,
     reply=TaskPublished,
-    errors=(
-        ErrorCode.INVALID_MANIFEST,
-        ErrorCode.BUDGET_REQUIRED,
-        ErrorCode.INSUFFICIENT_CREDITS,
-        ErrorCode.QUOTA_EXCEEDED,
-        ErrorCode.NO_CAPABILITY_MATCH,
-    ),
+    errors=(*PUBLISH_ERRORS, ErrorCode.NO_CAPABILITY_MATCH),
     repeats=Repeats.BY_COMMAND,
 )
 async def publish(call: Call) -> Reply:

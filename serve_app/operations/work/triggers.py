@@ -46,6 +46,7 @@ from serve_app.http.lists import id_after, listed, number_after, page_of
 from serve_app.operations.events.webhooks import check_publish_url
 from serve_app.operations.views import Row, iso_time, shown
 from serve_app.operations.work import hooks
+from serve_app.operations.work.publishing import PUBLISH_ERRORS
 from serve_app.operations.work.trigger_making import (
     WORKFLOWS_WRITE,
     changed_trigger,
@@ -135,12 +136,7 @@ async def delete(call: Call) -> Json:
     "POST",
     f"{_SCHEDULE}/trigger",
     reply=RunStarted,
-    errors=(
-        ErrorCode.INVALID_MANIFEST,
-        ErrorCode.BUDGET_REQUIRED,
-        ErrorCode.INSUFFICIENT_CREDITS,
-        ErrorCode.QUOTA_EXCEEDED,
-    ),
+    errors=PUBLISH_ERRORS,
     repeats=Repeats.BY_COMMAND,
 )
 async def start_run(call: Call) -> Reply:

@@ -72,6 +72,7 @@ from serve_app.operations.views import (
 )
 from serve_app.operations.whose import visible_head
 from serve_app.operations.work.publishing import (
+    PUBLISH_ERRORS,
     publish_request,
     published,
     shown_secret,
@@ -90,13 +91,6 @@ PREFER_WAIT_MAX_S: Final = 60
 
 # Of a workflow whose record is read without a look-up of its size.
 SMALL_NODES_MAX = 8
-
-_PUBLISH_ERRORS = (
-    ErrorCode.INVALID_MANIFEST,
-    ErrorCode.BUDGET_REQUIRED,
-    ErrorCode.INSUFFICIENT_CREDITS,
-    ErrorCode.QUOTA_EXCEEDED,
-)
 
 
 class _DryRun(Struct, rename="camel"):
@@ -129,7 +123,7 @@ def _publish_rate(call: Call) -> RateClass:
     body=Manifest,
     reply=(Published, DryRun, Workflow, TemplateStored),
     may_wait=True,
-    errors=_PUBLISH_ERRORS,
+    errors=PUBLISH_ERRORS,
     repeats=Repeats.BY_COMMAND,
 )
 async def publish(call: Call) -> Reply:
@@ -143,7 +137,7 @@ async def publish(call: Call) -> Reply:
     body=ManifestList,
     reply=(Published, DryRun, Workflow, TemplateStored),
     may_wait=True,
-    errors=_PUBLISH_ERRORS,
+    errors=PUBLISH_ERRORS,
     repeats=Repeats.BY_COMMAND,
 )
 async def publish_list_form(call: Call) -> Reply:

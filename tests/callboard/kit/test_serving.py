@@ -17,7 +17,7 @@ import httpx
 import pytest
 
 from callboard import Agent, Context
-from callboard.kit.later import Later
+from callboard.kit.context import Later
 from callboard.kit.serving import BODY_BYTES_MAX, serving
 from core.trust.signing import sign_body
 from tests.callboard.scripted_service import Scripted, ScriptedService
