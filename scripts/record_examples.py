@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from serve_app.openapi.examples import EXAMPLES
+from serve_app.openapi.document import EXAMPLES
 from tests.contract.described import Described, described
 
 Json = dict[str, Any]

@@ -7,20 +7,51 @@ Decision requests-json-and-client.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
 
-from core.errors import ErrorCode
+from core.errors import ErrorCode, ServiceError
+from core.json_text import read_json
 from core.records.api.record import Problem
-from core.records.api.shape import Schemas
+from core.records.api.shape import Body, Schemas, members_of
 from serve_app.callers.limits import RateClass
 from serve_app.http.calls import Operation, Repeats
-from serve_app.http.errors import STATUS
-from serve_app.openapi.examples import Examples, recorded_examples
-from serve_app.openapi.parameters import HEADERS, parameters_of
+from serve_app.http.errors import STATUS, problem
+from serve_app.http.paths import PATH_VALUES, names_in
 
 Schema = dict[str, Any]
 
+# Bodies and replies of the contract tests, written by `python -m scripts.record_examples`; tests
+# hold every example against the schemas.
+EXAMPLES: Final = Path(__file__).with_name("examples.json")
+_REQUEST_ID: Final = "0f1e2d3c4b5a69788796a5b4c3d2e1f0"
+HEADERS: Final[Mapping[str, Schema]] = {
+    "IdempotencyKey": {
+        "name": "Idempotency-Key",
+        "in": "header",
+        "schema": {"type": "string", "maxLength": 255},
+        "description": "Makes the call safe to repeat: a repeat gets the first reply again.",
+    },
+    "Prefer": {
+        "name": "Prefer",
+        "in": "header",
+        "schema": {"type": "string"},
+        "description": "`wait=S`: reply when the workflow has ended, after S seconds at most (60).",
+    },
+    "Reason": {
+        "name": "x-callboard-reason",
+        "in": "header",
+        "schema": {"type": "string", "maxLength": 512},
+        "description": "Reason for using a single right; it is written into the audit entry.",
+    },
+    "RequestId": {
+        "name": "x-request-id",
+        "in": "header",
+        "schema": {"type": "string"},
+        "description": "Id of the request; it is repeated in the reply. Default: a new id.",
+    },
+}
 _ALWAYS = (
     ErrorCode.INVALID_REQUEST,  # the front refuses what is not valid HTTP
     ErrorCode.NOT_ACCEPTABLE,
@@ -48,19 +79,15 @@ def openapi_document(operations: Iterable[Operation], version: str) -> dict[str,
         operations: all of the service's.
         version: the service's version.
     """
-    return _Description(recorded_examples()).of(operations, version)
+    return _Description().of(operations, version)
 
 
 class _Description:
-    """Describes operations, and keeps the schemas that they refer to.
+    """Describes operations, and keeps the schemas that they refer to."""
 
-    Args:
-        examples: replies and bodies as they were recorded.
-    """
-
-    def __init__(self, examples: Examples) -> None:
+    def __init__(self) -> None:
         self._schemas = Schemas()
-        self._examples = examples
+        self._examples = read_json(EXAMPLES.read_bytes())
 
     def of(self, operations: Iterable[Operation], version: str) -> dict[str, Any]:
         paths: dict[str, dict[str, Any]] = {}
@@ -105,7 +132,7 @@ class _Description:
         }
         if operation.body is not None:
             media: Schema = {"schema": self._schemas.of(operation.body)}
-            example = self._examples.body(operation.method, operation.path)
+            example = self._example(operation, "body")
             if example is not None:
                 media["example"] = example
             described["requestBody"] = {
@@ -116,7 +143,7 @@ class _Description:
 
     def _responses(self, operation: Operation) -> dict[str, Any]:
         media: Schema = {"schema": self._schemas.of(operation.reply)}
-        example = self._examples.reply(operation.method, operation.path)
+        example = self._example(operation, "reply")
         if example is not None:
             media["example"] = example
         responses: dict[str, Any] = {
@@ -148,13 +175,24 @@ class _Description:
             }
         return responses
 
+    def _example(self, operation: Operation, part: str) -> Any:
+        """Return the recorded body or reply of an operation, None where it has none."""
+        name = f"{operation.method} {operation.path}"
+        return self._examples["operations"].get(name, {}).get(part)
+
     def _refusals(self, codes: list[ErrorCode]) -> dict[str, Any]:
-        examples = {str(code): {"value": self._examples.problem(code)} for code in codes}
+        recorded: dict[str, Any] = self._examples["problems"]
+        examples = {str(code): {"value": recorded.get(code) or _example(code)} for code in codes}
         media = {"schema": self._schemas.of(Problem), "examples": examples}
         return {
             "description": ", ".join(codes),
             "content": {"application/problem+json": media},
         }
+
+
+def _example(code: ErrorCode) -> dict[str, Any]:
+    """Return what a refusal with a code looks like."""
+    return problem(ServiceError(code, "what was got and what was expected"), _REQUEST_ID)
 
 
 def _refusals_of(operation: Operation) -> Iterable[ErrorCode]:
@@ -191,3 +229,43 @@ def _description(operation: Operation) -> str:
     if operation.rate is RateClass.EXEMPT:
         return needs
     return f"{needs} Counts as a {operation.rate} operation."
+
+
+def parameters_of(operation: Operation, schemas: Schemas) -> list[Schema]:
+    """Return the parameters of an operation as the document lists them.
+
+    Args:
+        schemas: describes their types.
+    """
+    described = [_of_path(name, schemas) for name in names_in(operation.path)]
+    described += _of_query(operation.query, schemas)
+    named = ["Prefer"] if operation.may_wait else []
+    if operation.repeats is not Repeats.IGNORED:
+        named.append("IdempotencyKey")
+    if operation.method not in ("GET", "HEAD") and operation.scope is not None:
+        named.append("Reason")
+    described += ({"$ref": f"#/components/parameters/{name}"} for name in (*named, "RequestId"))
+    return described
+
+
+def _of_path(name: str, schemas: Schemas) -> Schema:
+    declared = PATH_VALUES[name]
+    return {
+        "name": name,
+        "in": "path",
+        "schema": schemas.of(declared.hint),
+        "required": True,
+        "description": declared.description,
+    }
+
+
+def _of_query(declared: type[Body] | None, schemas: Schemas) -> list[Schema]:
+    described: list[Schema] = []
+    for member in members_of(declared) if declared is not None else ():
+        schema = schemas.of_member(member)
+        parameter: Schema = {"name": member.json_name, "in": "query", "schema": schema}
+        if not member.may_be_absent:
+            parameter["required"] = True
+        parameter["description"] = parameter["schema"].pop("description")
+        described.append(parameter)
+    return described
