@@ -374,7 +374,7 @@ class Gateway:
     async def components(self) -> dict[str, str]:
         """Return `healthy`, or the defect, of each component.
 
-        Cached for `health_cache_ms`; concurrent callers share one check.
+        Cached for `HEALTH_AGE_MAX_S`; concurrent callers share one check.
         """
         return await self._health.get()
 

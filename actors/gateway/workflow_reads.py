@@ -6,6 +6,7 @@ refuses fails its own read alone. Decision messages-and-large-values.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final
 
@@ -15,7 +16,7 @@ from actors.process.slices import Slices
 from actors.transport.channel import Channel
 from core.market.ranking import render_reasons
 from core.settings import Settings
-from ledger.reads.batch_halves import in_halves
+from ledger.reads.batch_halves import Asked, Found, in_halves
 from ledger.reads.reader import LedgerReader
 from ledger.reads.stored import RowDict, StoredWorkflow, WorkflowHead
 from ledger.workflows.endings import have_ended
@@ -52,12 +53,6 @@ class WorkflowReads:
         self._reader = reader
         self._blobs = blobs
         capacity = settings.replica_requests_max
-        self._heads: Channel[tuple[str, str], WorkflowHead | None] = Channel(
-            "workflow heads",
-            in_halves(partial(workflow_heads, reader)),
-            capacity=capacity,
-            batch_size=RECORDS_BATCH,
-        )
         self._records: Channel[tuple[str, int], StoredWorkflow | None] = Channel(
             "workflow records",
             in_halves(self._read_records),
@@ -66,23 +61,17 @@ class WorkflowReads:
             weight_of=lambda asked: min(asked[1], record_bytes_max),
             batch_weight=record_bytes_max,
         )
-        self._dispatched: Channel[tuple[str, str], RowDict | None] = Channel(
-            "dispatched nodes",
-            in_halves(partial(dispatched_nodes, reader)),
-            capacity=capacity,
-            batch_size=ENDINGS_BATCH,
+        self._heads = _queue(
+            "workflow heads", partial(workflow_heads, reader), capacity, RECORDS_BATCH
         )
-        self._rows: Channel[str, RowDict | None] = Channel(
-            "workflow rows",
-            in_halves(partial(workflow_rows, reader)),
-            capacity=capacity,
-            batch_size=RECORDS_BATCH,
+        self._rows = _queue(
+            "workflow rows", partial(workflow_rows, reader), capacity, RECORDS_BATCH
         )
-        self._endings: Channel[str, bool] = Channel(
-            "ends of workflows",
-            in_halves(partial(have_ended, reader)),
-            capacity=capacity,
-            batch_size=ENDINGS_BATCH,
+        self._dispatched = _queue(
+            "dispatched nodes", partial(dispatched_nodes, reader), capacity, ENDINGS_BATCH
+        )
+        self._endings = _queue(
+            "ends of workflows", partial(have_ended, reader), capacity, ENDINGS_BATCH
         )
 
     async def head(self, workflow_id: str, caller_did: str) -> WorkflowHead | None:
@@ -155,3 +144,12 @@ class WorkflowReads:
     async def _read_records(self, asked: list[tuple[str, int]]) -> list[StoredWorkflow | None]:
         ids = [workflow_id for workflow_id, _ in asked]
         return await workflow_records(self._reader, ids, bytes_max=self._record_bytes_max)
+
+
+def _queue(
+    name: str,
+    read: Callable[[list[Asked]], Awaitable[Sequence[Found]]],
+    capacity: int,
+    batch_size: int,
+) -> Channel[Asked, Found]:
+    return Channel(name, in_halves(read), capacity=capacity, batch_size=batch_size)
