@@ -13,15 +13,7 @@ from core.topology.policy import address_denied
 
 
 class EgressDenied(OSError):
-    """The egress policy refused a connection before a packet was sent."""
-
-    def __init__(self, address: str, reason: str) -> None:
-        super().__init__(address, reason)
-        self.address = address
-        self.reason = reason
-
-    def __str__(self) -> str:
-        return f"connection to {self.address} refused: {self.reason}"
+    """The egress policy refused a connection before a packet was sent; its text says why."""
 
 
 def gated_socket_factory(allowed_networks: Sequence[str]) -> Callable[[Any], socket.socket]:
@@ -44,7 +36,7 @@ def gated_socket_factory(allowed_networks: Sequence[str]) -> Callable[[Any], soc
             verdicts[host] = address_denied(host, networks)
         reason = verdicts[host]
         if reason is not None:
-            raise EgressDenied(host, reason)
+            raise EgressDenied(reason)
         return socket.socket(family=family, type=kind, proto=protocol)
 
     return open_socket

@@ -294,7 +294,7 @@ class HttpClient:
         except OSError as error:
             denied = [one for one in refused if isinstance(one, EgressDenied)]
             if denied and len(denied) == len(addresses):
-                return HttpFailure(HttpFailureKind.DENIED, denied[0].reason)
+                return HttpFailure(HttpFailureKind.DENIED, str(denied[0]))
             ours = next((one for one in (error, *refused) if _is_ours(one)), None)
             if ours is not None:
                 return HttpFailure(HttpFailureKind.NOT_TRIED, _cause(ours))

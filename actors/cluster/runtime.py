@@ -38,13 +38,6 @@ _FOLDER: Final = Path(__file__).resolve().parent.parent.parent
 class RuntimeRefused(RuntimeError):
     """The cluster has a shape that this deployment's settings cannot serve."""
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
-
-    def __str__(self) -> str:
-        return self.reason
-
 
 def ensure_runtime(settings: Settings) -> None:
     """Start the ledger actor and the timekeeper, which starts the other actors, if absent.

@@ -74,7 +74,8 @@ class Restorer:
         self._refresh = refresh
         self._ledger = ledger
         self._is_skipped = is_skipped
-        self._count = 0
+        # How many workflows were restored so far; any thread may read it.
+        self.count = 0
         # Shards whose scan is wanted, and those of the scan under way.
         self._wanted: set[int] = set()
         self._scanning: set[int] = set()
@@ -82,11 +83,6 @@ class Restorer:
         self._requested: dict[str, None] = {}  # in order
         self._scan: asyncio.Task[None] | None = None
         self._single: asyncio.Task[None] | None = None
-
-    @property
-    def count(self) -> int:
-        """Return how many workflows were restored so far; any thread may read it."""
-        return self._count
 
     @property
     def is_scanning(self) -> bool:
@@ -213,7 +209,7 @@ class Restorer:
                 continue
             try:
                 with counting():
-                    self._count += self._runner.restore_stored(stored, changed_ids)
+                    self.count += self._runner.restore_stored(stored, changed_ids)
             except Exception:  # the edge of one workflow: the others are restored even so
                 log.exception("workflow not restored workflow=%s", stored.workflow_id)
             await slices.pause()

@@ -84,13 +84,8 @@ class TurnWatchdog:
         self._now_s = self._loop.time if now_s is None else now_s
         self._on_long = on_long
         self._trace = trace
-        self._turns = 0
+        self.turns = 0  # the count of ticks; any thread may read it
         self._timer: asyncio.TimerHandle | None = None
-
-    @property
-    def turns(self) -> int:
-        """Return the count of ticks; any thread may read it."""
-        return self._turns
 
     def start(self) -> None:
         """Schedule the next tick."""
@@ -105,7 +100,7 @@ class TurnWatchdog:
     def tick(self, due_s: float) -> None:
         """Count a tick that was due at this time, and schedule the next."""
         late_ms = int((self._now_s() - due_s) * 1000)
-        self._turns += 1
+        self.turns += 1
         if self._trace is not None:
             self._trace.note_turn()
         if late_ms > LONG_TURN_MS:

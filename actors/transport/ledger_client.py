@@ -76,7 +76,8 @@ class LedgerClient:
         self._call = call
         self._is_unknown = is_unknown
         self._on_lost = on_lost
-        self._is_down = False
+        # Whether the last call to the ledger failed and is being retried.
+        self.is_down = False
         self._channel: Channel[_PendingCommand, Outcome] = Channel(
             "the ledger",
             self._call_until_known,
@@ -85,11 +86,6 @@ class LedgerClient:
             weight_of=lambda pending: COMMAND_WEIGHT + len(pending.body),
             batch_weight=CALL_BYTES_MAX,
         )
-
-    @property
-    def is_down(self) -> bool:
-        """Whether the last call to the ledger failed and is being retried."""
-        return self._is_down
 
     def has_room(self, payer: str) -> bool:
         """Return whether a payer may start new work, whose commands wait behind its queued ones."""
@@ -136,7 +132,7 @@ class LedgerClient:
 
     def raise_when_down(self) -> None:
         """Raise LEDGER_UNAVAILABLE while the ledger is unreachable."""
-        if self._is_down:
+        if self.is_down:
             raise ledger_unavailable_error()
 
     async def _call_until_known(self, batch: list[_PendingCommand]) -> Sequence[Outcome]:
@@ -154,14 +150,14 @@ class LedgerClient:
                 size = max(1, len(part) // 2)
                 if self._is_unknown(error):
                     # A full ledger is not down: only this call is retried.
-                    self._is_down = not _is_overloaded(error)
+                    self.is_down = not _is_overloaded(error)
                     await asyncio.sleep(delay_s)
                     delay_s = min(delay_s * 2, RETRY_DELAY_S_MAX)
                     continue
                 if len(wanted) > 1:
                     continue
                 found = [_rejected_outcome(wanted[0].key, error)]
-            self._is_down = False
+            self.is_down = False
             size, delay_s = 2 * size, RETRY_DELAY_S_MIN
             known = dict(zip(map(id, wanted), found, strict=True))
             outcomes += [known.get(id(pending), pending.unsent or _CALLER_LEFT) for pending in part]

@@ -44,16 +44,11 @@ class DispatchRoom:
         left: what was left of it before; None: all of it.
     """
 
-    __slots__ = ("_bytes_max", "_left")
+    __slots__ = ("_bytes_max", "left")
 
     def __init__(self, bytes_max: int, left: int | None = None) -> None:
         self._bytes_max = bytes_max
-        self._left = bytes_max if left is None else left
-
-    @property
-    def left(self) -> int:
-        """How many bytes are left."""
-        return self._left
+        self.left = bytes_max if left is None else left
 
     def failure(self) -> Failure:
         """Return the failure of a dispatch that exceeds it."""
@@ -62,8 +57,8 @@ class DispatchRoom:
 
     def take(self, size: int) -> None:
         """Use bytes up. Raises `_TooLarge`."""
-        self._left -= size
-        if self._left < 0:
+        self.left -= size
+        if self.left < 0:
             raise _TooLarge
 
 

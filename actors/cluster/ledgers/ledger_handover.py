@@ -33,11 +33,7 @@ class HandoverFailed(Exception):
     """The ledger was not handed over in time."""
 
     def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
-
-    def __str__(self) -> str:
-        return f"the ledger was not handed over: {self.reason}"
+        super().__init__(f"the ledger was not handed over: {reason}")
 
 
 async def hand_over_ledger(settings: Settings, *, machine: str = "", **options: Any) -> str:

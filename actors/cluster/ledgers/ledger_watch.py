@@ -56,12 +56,8 @@ class LedgerWatch:
         self._silences = {
             name: Silence(settings.ledger_silence_ms, now_ms=now_ms) for name in LEDGERS
         }
-        self._writers_machine = ""
-
-    @property
-    def writers_machine(self) -> str:
-        """Return Ray's id of the machine of the ledger's writer, empty while it is not known."""
-        return self._writers_machine
+        # Ray's id of the machine of the ledger's writer, empty while it is not known.
+        self.writers_machine = ""
 
     async def run(self) -> None:
         """Ask until cancelled."""
@@ -79,7 +75,7 @@ class LedgerWatch:
             return
         found = await asyncio.gather(*(self._check(*item) for item in handles.items()))
         writers = [one.machine for one in found if one is not None and one.is_writer]
-        self._writers_machine = writers[0] if len(writers) == 1 else ""
+        self.writers_machine = writers[0] if len(writers) == 1 else ""
         machines = await asyncio.to_thread(working_machines)
         move = standby_move(LEDGERS, dict(zip(handles, found, strict=True)), machines)
         if move is None:
