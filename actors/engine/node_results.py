@@ -28,6 +28,7 @@ from core.workflow.events import (
 )
 from core.workflow.transitions import NodeStatus
 from core.workflow.verdict import find_verdict
+from core.workflow.workflow_state import is_open
 from ledger.authority import Authority
 from ledger.commands import Outcome, OutcomeStatus
 
@@ -129,13 +130,9 @@ def _has_ended(run: RunningWorkflow, request: NodeResultRequest) -> bool:
 
 def _is_open(run: RunningWorkflow, request: NodeResultRequest) -> bool:
     state = run.machine.node(request.node)
-    if not state.is_active or state.attempt != request.attempt:
-        return False
-    if request.verify_attempt:
-        return state.verifier_did is not None and state.verify_attempt == request.verify_attempt
     if isinstance(request, SettlementRequest) and not state.is_accepted:
         return False  # its agent still has an open request, which may succeed
-    return not state.has_result
+    return is_open(state, request.attempt, request.verify_attempt)
 
 
 def _build_event(

@@ -38,6 +38,7 @@ from core.workflow.events import (
 )
 from core.workflow.machine import WorkflowMachine
 from core.workflow.peer_orders import OrderTerms
+from core.workflow.workflow_state import is_open
 
 # The name of a timer that belongs to no node.
 _UNSENT = "\x00unsent"
@@ -104,7 +105,9 @@ class OrderSender:
             run.set_timer(_UNSENT, self._clock.call_at(at_ms, self._guard, run, work))
 
     def _dispatch(self, run: RunningWorkflow, action: DispatchNode) -> None:
-        if run.is_halted or not is_dispatch_wanted(run.machine, action):
+        # The workflow may have ended during the commit.
+        state = run.machine.node(action.node)
+        if run.is_halted or not is_open(state, action.attempt, action.verify_attempt):
             return
         did, now_ms = action.agent_did, self._clock.now_ms()
         if self._directory.is_revoked(did, now_ms):
@@ -275,16 +278,6 @@ def build_timeout_event(action: AwaitResult) -> Event:
         started_ms=action.started_ms,
         at_ms=action.due_ms,
     )
-
-
-def is_dispatch_wanted(machine: WorkflowMachine, action: DispatchNode) -> bool:
-    """Say whether a dispatch is still needed: the workflow may have ended during its commit."""
-    state = machine.node(action.node)
-    if not state.is_active or state.attempt != action.attempt:
-        return False
-    if action.verify_attempt:
-        return state.verifier_did is not None and state.verify_attempt == action.verify_attempt
-    return not state.has_unverified_result
 
 
 def build_failure_event(action: DispatchNode, failure: Failure, now_ms: int) -> Event:

@@ -294,14 +294,18 @@ def open_attempt(workflow: WorkflowState, name: str, attempt: int) -> NodeState 
     return state
 
 
-def is_open_verification(state: NodeState, attempt: int, verify_attempt: int | None) -> bool:
-    """Say whether this verification of this attempt is open; None: any verification."""
-    return (
-        state.status is NodeStatus.RUNNING
-        and state.attempt == attempt
-        and state.verifier_did is not None
-        and verify_attempt in (None, state.verify_attempt)
-    )
+def is_open(state: NodeState, attempt: int, verify_attempt: int | None) -> bool:
+    """Say whether this attempt, or this verification of it, is open.
+
+    Args:
+        verify_attempt: the number of the verification; 0: the attempt itself is meant; None: any
+            verification of it.
+    """
+    if not state.is_active or state.attempt != attempt:
+        return False
+    if verify_attempt == 0:
+        return not state.has_result
+    return state.verifier_did is not None and verify_attempt in (None, state.verify_attempt)
 
 
 def timeout_ms(workflow: WorkflowState, state: NodeState, at_ms: int) -> int:

@@ -55,7 +55,7 @@ from core.workflow.workflow_state import (
     error_of,
     find_awaiting_node,
     find_node,
-    is_open_verification,
+    is_open,
     open_attempt,
     timeout_ms,
 )
@@ -124,11 +124,7 @@ def attempt_accepted(workflow: WorkflowState, event: AttemptAccepted, decision: 
     """Keep the attempt open without a request; stored, so that a restart waits for its result."""
     name = event.node
     state = find_node(workflow, name)
-    if event.verify_attempt:
-        is_open = is_open_verification(state, event.attempt, event.verify_attempt)
-    else:
-        is_open = open_attempt(workflow, name, event.attempt) is not None
-    if not is_open or state.is_accepted:
+    if not is_open(state, event.attempt, event.verify_attempt) or state.is_accepted:
         return
     state.is_accepted = True
     due_ms = event.started_ms + timeout_ms(workflow, state, event.started_ms)

@@ -29,7 +29,7 @@ from core.workflow.workflow_state import (
     WorkflowState,
     find_awaiting_node,
     find_node,
-    is_open_verification,
+    is_open,
     timeout_ms,
 )
 
@@ -117,7 +117,7 @@ def verification_finished(
 ) -> None:
     """Pay the verifier and apply its verdict, or handle its failure."""
     state = find_node(workflow, event.node)
-    if not is_open_verification(state, event.attempt, event.verify_attempt):
+    if not is_open(state, event.attempt, event.verify_attempt):
         return
     failure = event.failure
     state.verify_dispatched_ms = event.started_ms
