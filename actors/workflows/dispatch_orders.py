@@ -197,7 +197,7 @@ def _input_sources(
     """Return what the inputs of a dispatch are made of. A peer gets no results of parents."""
     node, results = machine.compiled.nodes[action.node], machine.results_for(action.node)
     if action.verify_attempt:
-        return mapped_sources(node, results, machine.unverified_result(action.node))
+        return mapped_sources(node, results, machine.node(action.node).result)
     return mapped_sources(node, results, None) if is_for_peer else InputSources(node, results)
 
 

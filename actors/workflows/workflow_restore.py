@@ -77,18 +77,20 @@ def restore_workflow(
     """
     row = stored.row
     reserved, terms = reserved_from_json(row["reserved"])
-    machine, decision = WorkflowMachine.restore(
+    machine = WorkflowMachine(
         stored.workflow_id,
         compile_stored_manifest(row["manifest"]),
         hold_micro=row["hold_micro"],
         reserved=reserved,
         terms=terms,
         deadline_ms=row["deadline_ms"],
-        status=stored.status,
-        nodes=[_node_changed(node) for node in stored.nodes],
-        agents_used={node["name"]: node["agents_used"] or () for node in stored.nodes},
-        at_ms=now_ms,
         key_version=settings.deployment_keys.version,
+    )
+    decision = machine.restore(
+        stored.status,
+        [_node_changed(node) for node in stored.nodes],
+        {node["name"]: node["agents_used"] or () for node in stored.nodes},
+        now_ms,
     )
     running = RunningWorkflow(
         stored.task_id, machine, payer_did=stored.payer_did, traceparent=row["traceparent"]

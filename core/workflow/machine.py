@@ -64,13 +64,13 @@ from core.workflow.rules.verification import (
     verifier_selected,
 )
 from core.workflow.terms import NodeTerms
-from core.workflow.transitions import WorkflowStatus, is_terminal
+from core.workflow.transitions import NodeStatus, WorkflowStatus, is_terminal
 from core.workflow.workflow_state import (
     AwaitedSelection,
+    Budget,
     NodeState,
     WorkflowState,
     find_node,
-    new_workflow_state,
 )
 
 
@@ -99,14 +99,13 @@ class WorkflowMachine:
         self.workflow_id = workflow_id
         self.compiled = compiled
         self.deadline_ms = deadline_ms
-        self._workflow = new_workflow_state(
-            workflow_id,
-            compiled,
-            hold_micro=hold_micro,
-            reserved=reserved,
-            deadline_ms=deadline_ms,
-            terms=terms or {},
-            key_version=key_version,
+        nodes = {
+            name: NodeState(name, NodeStatus.PENDING, compiled=node, unmet=len(node.depends_on))
+            for name, node in compiled.nodes.items()
+        }
+        budget = Budget(hold_micro, reserved)
+        self._workflow = WorkflowState(
+            workflow_id, compiled, deadline_ms, budget, terms or {}, nodes, len(nodes), key_version
         )
 
     def __repr__(self) -> str:
@@ -187,27 +186,14 @@ class WorkflowMachine:
             for source in dict.fromkeys(sources)
         }
 
-    def unverified_result(self, name: str) -> str | BlobRef | None:
-        """Return the text of the result that the node's verifier judges, or its `BlobRef`."""
-        return self._workflow.nodes[name].result
-
-    @classmethod
     def restore(
-        cls,
-        workflow_id: str,
-        compiled: CompiledWorkflow,
-        *,
-        hold_micro: int,
-        reserved: Mapping[str, int],
-        terms: Mapping[str, NodeTerms],
-        deadline_ms: int,
+        self,
         status: WorkflowStatus,
         nodes: Iterable[NodeChanged],
         agents_used: Mapping[str, Sequence[str]],
         at_ms: int,
-        key_version: int = FIRST_VERSION,
-    ) -> tuple[WorkflowMachine, Decision]:
-        """Return the machine of a stored, unfinished workflow and the decision of its restore.
+    ) -> Decision:
+        """Go on with a stored, unfinished workflow, from its initial state; return the decision.
 
         Args:
             nodes: the stored rows; a node without a row was never ready.
@@ -217,24 +203,15 @@ class WorkflowMachine:
         1. Rows become states. 2. If the deadline has passed, the workflow ends. 3. Otherwise open
         work goes on (`rules/restoration.py`).
         """
-        self = cls(
-            workflow_id,
-            compiled,
-            hold_micro=hold_micro,
-            reserved=reserved,
-            deadline_ms=deadline_ms,
-            terms=terms,
-            key_version=key_version,
-        )
         workflow = self._workflow
         workflow.status = WorkflowStatus(status)
         workflow.is_accepted = True
         load_nodes(workflow, nodes, agents_used)
-        if at_ms >= deadline_ms:
-            return self, self.step(RuntimeExceeded(at_ms))
+        if at_ms >= self.deadline_ms:
+            return self.step(RuntimeExceeded(at_ms))
         decision = Decision()
         resume_nodes(workflow, at_ms, decision)
-        return self, decision
+        return decision
 
 
 def _not_selected(workflow: WorkflowState, event: AgentNotSelected, decision: Decision) -> None:

@@ -242,27 +242,6 @@ class WorkflowState:
     succeeded_ms: int | None = None
 
 
-def new_workflow_state(
-    workflow_id: str,
-    compiled: CompiledWorkflow,
-    *,
-    hold_micro: int,
-    reserved: Mapping[str, int],
-    deadline_ms: int,
-    terms: Mapping[str, NodeTerms],
-    key_version: int,
-) -> WorkflowState:
-    """Return the state of a workflow that is not accepted yet; arguments as `WorkflowMachine`'s."""
-    nodes = {
-        name: NodeState(name, NodeStatus.PENDING, compiled=node, unmet=len(node.depends_on))
-        for name, node in compiled.nodes.items()
-    }
-    budget = Budget(hold_micro, reserved)
-    return WorkflowState(
-        workflow_id, compiled, deadline_ms, budget, terms, nodes, len(nodes), key_version
-    )
-
-
 def find_node(workflow: WorkflowState, name: str) -> NodeState:
     """Return the node that an event names. Raises `IllegalTransition` for an unknown one."""
     state = workflow.nodes.get(name)

@@ -120,16 +120,18 @@ class Engine:
         self.open.clear()
         self.timers.clear()
         self.awaited.clear()
-        self.machine, decision = WorkflowMachine.restore(
+        self.machine = WorkflowMachine(
             "wf",
             self.compiled,
             hold_micro=self.hold_micro,
             reserved=self.reserved,
             deadline_ms=self.deadline_ms,
             terms=self.terms,
-            status=self.status,
-            nodes=list(self.rows.values()),
-            agents_used={
+        )
+        decision = self.machine.restore(
+            self.status,
+            list(self.rows.values()),
+            {
                 name: [
                     one.agent_did
                     for one in self.history
@@ -137,7 +139,7 @@ class Engine:
                 ]
                 for name in self.rows
             },
-            at_ms=self.at_ms,
+            self.at_ms,
         )
         for name in self.compiled.nodes:
             state = self.machine.node(name)

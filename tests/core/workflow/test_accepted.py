@@ -91,7 +91,7 @@ def test_large_unverified_result_is_not_taken_for_a_missing_one() -> None:
     ref = BlobRef("sha256:" + "cd" * 32, 70_000)
     run.hear(stored(ref, run.at_ms))
     run.crash()
-    assert run.machine.unverified_result("a") == ref
+    assert run.machine.node("a").result == ref
     assert not [line for line in run.history if line.outcome == "lost"]
     run.judge("a", approved=False)
     assert run.rows["a"].result_ref is None
