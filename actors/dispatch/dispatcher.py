@@ -18,7 +18,7 @@ from typing import Any
 from actors.dispatch.agent_queue import AGED_MS, AgentQueues
 from actors.dispatch.cancel_notices import CancelNotices
 from actors.dispatch.envelope import dispatch_body, dispatch_headers, sent_event_id
-from actors.dispatch.http_failures import judge_failure
+from actors.dispatch.http_failures import judge_failure, unavailable_failure
 from actors.dispatch.large_results import Blobs, large_body, store_large_result
 from actors.dispatch.order_inputs import (
     UNTIMED_BYTES_MAX,
@@ -36,11 +36,11 @@ from actors.values.agent_schemas import AgentSchemas
 from actors.values.reply_events import (
     ReceivedReply,
     build_failed_event,
-    unhealthy_failure,
 )
 from actors.values.schema_checks import SchemaChecks
 from actors.values.value_process import ValueProcess
 from core.errors import NodeErrorCode
+from core.market.no_candidates import UNHEALTHY
 from core.market.sharing.fair_queue import parse_weights
 from core.market.sharing.fair_share import HARD, Held, has_room
 from core.records.bounds import AGENT_REPLY_BYTES_MAX
@@ -310,7 +310,8 @@ class Dispatcher:
             if ticket is not None:
                 self._forget(ticket, Contact.UNKNOWN)
                 order, now_ms = ticket.order, self._clock.now_ms()
-                failure = unhealthy_failure(order, "its circuit opened while others waited for it")
+                message = "its circuit opened while others waited for it"
+                failure = unavailable_failure(order, message, UNHEALTHY, is_declined=True)
                 event = build_failed_event(order, failure, now_ms, now_ms)
                 deliver_event(order, ticket.receive, event)
             yield

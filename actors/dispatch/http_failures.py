@@ -8,10 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from msgspec.structs import replace
-
 from actors.ports import Contact, DispatchOrder
-from actors.values.reply_events import offline_failure
 from core.errors import NodeErrorCode
 from core.records.bounds import AGENT_REPLY_BYTES_MAX
 from core.workflow.events import Failure, Verdict
@@ -32,9 +29,9 @@ def judge_failure(
     """
     match outcome.kind:
         case HttpFailureKind.CONNECT_TIMEOUT:
-            failure = offline_failure(order, outcome.detail)
-            if order.peer is not None:  # nothing was sent: another candidate may take the node
-                failure = replace(failure, is_declined=True)
+            # Of a peer nothing was sent: another candidate may take the node.
+            is_peer = order.peer is not None
+            failure = unavailable_failure(order, outcome.detail, is_declined=is_peer)
             if order.timeout_ms >= connect_timeout_ms:
                 return failure, Contact.UNREACHABLE  # no payer has chosen that time
             return failure, _contact_of_timeout(order)
@@ -57,8 +54,8 @@ def judge_failure(
         case HttpFailureKind.UNREACHABLE:
             is_peer = order.peer is not None
             detail = outcome.detail if is_peer else "the connection was refused"
-            failure = offline_failure(order, detail)
-            return replace(failure, is_declined=True), Contact.UNREACHABLE
+            failure = unavailable_failure(order, detail, is_declined=True)
+            return failure, Contact.UNREACHABLE
         case HttpFailureKind.TOO_LARGE:
             message = f"the reply is larger than {AGENT_REPLY_BYTES_MAX} bytes"
             return Failure(NodeErrorCode.RESULT_TOO_LARGE, message), Contact.REACHED
@@ -66,6 +63,24 @@ def judge_failure(
             message = f"the connection broke: {outcome.detail}"
             broken = Failure(NodeErrorCode.AGENT_ERROR, message, is_spared=True)
             return broken, Contact.UNANSWERED  # a payer's input may be what breaks it
+
+
+def unavailable_failure(
+    order: DispatchOrder, message: str, details: str = "agent_offline", *, is_declined: bool
+) -> Failure:
+    """Return the failure of an agent that accepts no connection, or is not asked for its state.
+
+    Args:
+        details: its state.
+        is_declined: it has not been sent the work.
+    """
+    return Failure(
+        NodeErrorCode.AGENT_UNAVAILABLE,
+        f"{order.agent_did}: {message}",
+        details=details,
+        target_agent_id=order.agent_did,
+        is_declined=is_declined,
+    )
 
 
 def _contact_of_timeout(order: DispatchOrder) -> Contact:

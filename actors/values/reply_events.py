@@ -178,26 +178,6 @@ def check_signature(
     return replace(failure, is_spared=True) if is_wide() else replace(failure, is_forged=True)
 
 
-def offline_failure(order: DispatchOrder, message: str) -> Failure:
-    """Return the failure of an agent that accepts no connection."""
-    return _unavailable_failure(order, message, "agent_offline")
-
-
-def unhealthy_failure(order: DispatchOrder, message: str) -> Failure:
-    """Return the failure of an agent whose circuit is open: it has not been sent the work."""
-    failure = _unavailable_failure(order, message, "agent_unhealthy")
-    return replace(failure, is_declined=True)
-
-
-def _unavailable_failure(order: DispatchOrder, message: str, details: str) -> Failure:
-    return Failure(
-        NodeErrorCode.AGENT_UNAVAILABLE,
-        f"{order.agent_did}: {message}",
-        details=details,
-        target_agent_id=order.agent_did,
-    )
-
-
 def _build_success_event(
     order: DispatchOrder, reply: Success, received: ReceivedReply, schema: ValueSchema | None
 ) -> Event:
