@@ -16,7 +16,6 @@ from tests.contract.conftest import (
     answer,
     chain_of,
     refusal,
-    unique,
 )
 
 
@@ -37,13 +36,6 @@ def test_there_is_no_account_until_something_came_in(make_caller: MakeCaller) ->
     new = make_caller()
     refusal(new.http.get(f"/v1/ledger/accounts/{new.did}"), 404, "NOT_FOUND")
     assert answer(new.http.get(f"/v1/balances/{new.did}")) == new.balance()
-
-
-def test_a_did_with_percent_signs_is_found_raw_and_encoded(admin: Caller) -> None:
-    did = unique("did:web:example.org%3A8443:")
-    answer(admin.http.post("/v1/ledger/deposit", json={"amount": 1, "ownerDid": did}))
-    for written in (did, quote(did, safe=""), quote(did, safe=":")):
-        assert answer(admin.http.get(f"/v1/balances/{written}"))["balance"] == 1, written
 
 
 @pytest.mark.parametrize(

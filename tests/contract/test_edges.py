@@ -319,45 +319,6 @@ def test_dids_of_256_characters_are_taken_and_longer_ones_are_not(admin: Caller)
     refusal(admin.http.post("/v1/keys", json={"ownerDid": did + "x"}), 400, "INVALID_REQUEST")
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "body", "member"),
-    [
-        ("POST", "/v1/keys", {"scope": ["ledger:read"]}, "scope"),
-        ("POST", "/v1/keys", {"expires": "2030-01-01T00:00:00Z"}, "expires"),
-        ("POST", "/v1/quotas/did:net:x", {"maxWorkflowPerDay": 5}, "maxWorkflowPerDay"),
-        ("POST", "/v1/quotas/did:net:x/check", {"estimatedSpend": 5}, "estimatedSpend"),
-        ("PUT", "/v1/capabilities/cap.x.v1/price", {"price_cent": 5}, "price_cent"),
-        ("POST", "/v1/stakes", {"amount": 1, "agent": "did:net:x"}, "agent"),
-        ("POST", "/v1/stakes/unstake", {"amount": 1, "agentDID": "did:net:x"}, "agentDID"),
-        ("POST", "/v1/stakes/slash", {"node": "a"}, "node"),
-    ],
-)
-def test_a_misspelt_member_is_400_and_named(
-    admin: Caller, method: str, path: str, body: Json, member: str
-) -> None:
-    problem = refusal(admin.http.request(method, path, json=body), 400, "INVALID_REQUEST")
-    assert problem["errors"][0]["path"] == member
-    assert problem["errors"][0]["got"] == "an unknown member"
-    assert "one of" in problem["errors"][0]["expected"]
-
-
-def test_a_quota_keeps_what_is_left_out_and_null_lifts_it(admin: Caller) -> None:
-    path = f"/v1/quotas/{unique('did:net:q-')}"
-    answer(admin.http.post(path, json={"maxWorkflowsPerDay": 5, "maxConcurrentWorkflows": 2}))
-    changed = answer(admin.http.post(path, json={"maxSpendPerDayCents": 7}))
-    assert changed["limits"] == {
-        "maxWorkflowsPerDay": 5,
-        "maxConcurrentWorkflows": 2,
-        "maxSpendPerDayCents": 7,
-    }
-    answer(admin.http.post(path, json={"maxWorkflowsPerDay": None}))
-    assert answer(admin.http.get(path))["limits"] == {
-        "maxWorkflowsPerDay": None,
-        "maxConcurrentWorkflows": 2,
-        "maxSpendPerDayCents": 7,
-    }
-
-
 def test_one_tenants_idempotency_key_is_not_anothers(make_caller: MakeCaller) -> None:
     """A DID and a key written one after the other read alike for two tenants."""
     name = unique("did:web:")

@@ -189,15 +189,6 @@ def test_heartbeat_of_an_unknown_agent_is_404(payer: Caller) -> None:
     refusal(payer.http.post("/v1/heartbeat", json={"load": 1}), 400, "INVALID_REQUEST")
 
 
-def test_a_did_with_percent_signs_beats_in_both_spellings(payer: Caller) -> None:
-    did = register(payer, f"did:web:host%3A8080-{unique('')}")["did"]
-    assert answer(beat(payer.http, did))["did"] == did
-    raw = httpx.URL(str(payer.http.base_url)).copy_with(
-        raw_path=f"/v1/agents/{did}/heartbeat".encode()
-    )
-    assert answer(payer.http.post(raw, json={}))["did"] == did
-
-
 def test_an_agent_that_cannot_be_reached_is_probed_and_shown_as_offline(
     payer: Caller, anonymous: httpx.Client, free_address: str
 ) -> None:

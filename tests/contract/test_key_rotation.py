@@ -135,18 +135,6 @@ def test_forged_rotations_change_nothing(
     assert keys_of(payer, agent.did) == [public(new), public(old)]
 
 
-def test_a_repeat_under_one_idempotency_key_rotates_once(
-    payer: Caller, make_agent: MakeAgent
-) -> None:
-    old, new, agent = SigningKey.generate(), SigningKey.generate(), make_agent(owner=payer)
-    keyed(payer, agent, old)
-    body, headers = request(agent.did, old, new), {"Idempotency-Key": agent.did}
-    first, again = (payer.http.post(ROTATE, json=body, headers=headers) for _ in range(2))
-    assert answer(again) == answer(first)
-    assert again.headers["Idempotency-Replayed"] == "true"
-    assert len(keys_of(payer, agent.did)) == 2
-
-
 def test_what_has_no_key_to_replace_is_refused(
     payer: Caller, admin: Caller, make_agent: MakeAgent
 ) -> None:

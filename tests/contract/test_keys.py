@@ -170,14 +170,6 @@ def test_a_key_is_rotated_by_none_who_would_get_more_by_it(
     refusal(admin.http.post(path), 404, "NOT_FOUND")
 
 
-def test_a_repeated_rotation_shows_the_same_secret(make_caller: MakeCaller) -> None:
-    caller = make_caller()
-    path, headers = f"/v1/keys/{caller.key_id}/rotate", {"Idempotency-Key": unique("r-")}
-    body = {"overlapSeconds": 600}
-    first, again = (answer(caller.http.post(path, json=body, headers=headers)) for _ in range(2))
-    assert first == again
-
-
 def test_a_key_ends_with_the_key_it_was_made_with(
     make_caller: MakeCaller, anonymous: httpx.Client
 ) -> None:

@@ -49,17 +49,6 @@ def test_case_31_without_a_key_each_deposit_is_a_new_one(make_caller: MakeCaller
     assert rich.balance()["balance"] == 10
 
 
-def test_case_31_a_deposit_with_an_idempotency_key_happens_once(make_caller: MakeCaller) -> None:
-    rich = make_caller(scopes=["ledger:deposit", "ledger:read"])
-    headers = {"Idempotency-Key": unique("k")}
-    first = rich.http.post(DEPOSIT, json={"amount": 5}, headers=headers)
-    again = rich.http.post(DEPOSIT, json={"amount": 5}, headers=headers)
-    assert answer(again) == answer(first)
-    assert again.headers["idempotency-replayed"] == "true"
-    refusal(rich.http.post(DEPOSIT, json={"amount": 6}, headers=headers), 409, "KEY_REUSED")
-    assert rich.balance()["balance"] == 5
-
-
 @pytest.mark.parametrize(
     "amount", [0, -1, 0.0000001, "1e3", "much", True, None, [], 1e16, "1.0000001"]
 )
@@ -99,15 +88,6 @@ def test_case_01_publish_holds_the_budget_and_the_rest_returns(
     record = payer.finished(path)
     assert record["spentCredits"] == 4
     assert payer.balance() == {**payer.balance(), "balance": 96, "pending": 0}
-
-
-def test_case_01_publish_without_a_budget_holds_the_estimate(
-    payer: Caller, make_agent: MakeAgent
-) -> None:
-    agent = make_agent(price_cents=150, is_held=True)
-    answer(payer.publish(chain_of(agent.capability)))
-    agent.stub.wait_dispatched()
-    assert payer.balance() == {**payer.balance(), "balance": 95.5, "pending": 4.5}
 
 
 def test_node_payment_is_split_95_to_the_agent_and_5_to_the_protocol(

@@ -20,7 +20,6 @@ from tests.contract.conftest import (
     refusal,
     unique,
 )
-from tests.contract.stub_agent import refuse
 
 
 def one_node(capability: str, **node: object) -> dict[str, object]:
@@ -102,67 +101,10 @@ def test_prefer_wait_that_is_too_short_answers_as_publish(
     agent.stub.gate.set()
 
 
-def test_publish_with_an_idempotency_key_happens_once(payer: Caller, make_agent: MakeAgent) -> None:
-    agent = make_agent()
-    manifest = chain_of(agent.capability)
-    key = {"Idempotency-Key": unique("k")}
-    first = payer.publish(manifest, **key)
-    again = payer.publish(manifest, **key)
-    assert answer(again) == answer(first)
-    assert "idempotency-replayed" not in first.headers
-    assert again.headers["idempotency-replayed"] == "true"
-    listed = answer(payer.http.get("/v1/workflows"))["workflows"]
-    assert [row["id"] for row in listed] == [answer(first)["workflowId"]]
-
-
-def test_an_idempotency_key_with_another_body_is_refused(
-    payer: Caller, make_agent: MakeAgent
-) -> None:
-    agent = make_agent()
-    key = {"Idempotency-Key": unique("k")}
-    answer(payer.publish(chain_of(agent.capability, "ab"), **key))
-    refusal(payer.publish(chain_of(agent.capability, "abc"), **key), 409, "KEY_REUSED")
-
-
-def test_idempotency_keys_of_two_callers_are_two_keys(
-    payer: Caller, make_caller: MakeCaller, make_agent: MakeAgent
-) -> None:
-    agent = make_agent()
-    other = make_caller(10)
-    key = {"Idempotency-Key": unique("k")}
-    first = answer(payer.publish(chain_of(agent.capability), **key))
-    second = answer(other.publish(chain_of(agent.capability), **key))
-    assert first["workflowId"] != second["workflowId"]
-
-
-def test_a_refused_manifest_is_not_stored_under_its_idempotency_key(
-    payer: Caller, make_agent: MakeAgent
-) -> None:
-    agent = make_agent()
-    key = {"Idempotency-Key": unique("k")}
-    refusal(payer.publish({"nodes": {}}, **key), 400, "INVALID_MANIFEST")
-    answer(payer.publish(chain_of(agent.capability), **key))
-
-
 @pytest.mark.parametrize("key", ["", "x" * 256])
 def test_an_idempotency_key_has_1_to_255_characters(payer: Caller, key: str) -> None:
     manifest = one_node("cap.any.v1")
     refusal(payer.publish(manifest, **{"Idempotency-Key": key}), 400, "INVALID_REQUEST")
-
-
-def test_estimate_over_budget_fails_immediately_and_holds_nothing(
-    payer: Caller, make_agent: MakeAgent
-) -> None:
-    agent = make_agent(price_cents=100)
-    manifest = chain_of(agent.capability, maxBudgetCredits=2.99)
-    reply = answer(payer.publish(manifest))
-    assert reply["status"] == "failed"
-    record = answer(payer.http.get(f"/v1/workflows/{reply['workflowId']}"))
-    assert record["status"] == "failed"
-    assert {node["status"] for node in record["nodes"].values()} == {"skipped"}
-    assert payer.balance()["balance"] == 100
-    assert payer.balance()["pending"] == 0
-    assert not agent.stub.dispatches
 
 
 def test_case_04_insufficient_credits_is_401_and_stores_nothing(
@@ -214,42 +156,6 @@ def test_list_form_publishes_nodes_and_edges(payer: Caller, make_agent: MakeAgen
     assert record["id"] == record["workflowId"]
 
 
-def test_targetAgentId_is_dispatched_to_that_agent(payer: Caller, make_agent: MakeAgent) -> None:
-    first = make_agent()
-    target = make_agent(capability=first.capability)
-    for _ in range(3):
-        record = payer.run(one_node(first.capability, targetAgentId=target.did))
-        assert record["nodes"]["only"]["agentDid"] == target.did
-    assert not first.stub.dispatches
-
-
-def test_target_unavailable_without_fallback_is_AGENT_UNAVAILABLE(
-    payer: Caller, make_agent: MakeAgent
-) -> None:
-    agent = make_agent()
-    absent = unique("did:net:absent-")
-    record = payer.run(one_node(agent.capability, targetAgentId=absent))
-    assert record["status"] == "failed"
-    error = record["nodes"]["only"]["error"]
-    specified = {name: error[name] for name in ("error", "targetAgentId", "details")}
-    assert specified == {
-        "error": "AGENT_UNAVAILABLE",
-        "targetAgentId": absent,
-        "details": "agent_not_found",
-    }
-    assert error["code"] == "AGENT_UNAVAILABLE"
-
-
-def test_target_unavailable_with_allowBroadcastFallback_goes_to_another(
-    payer: Caller, make_agent: MakeAgent
-) -> None:
-    agent = make_agent()
-    node = {"targetAgentId": unique("did:net:absent-"), "allowBroadcastFallback": True}
-    record = payer.run(one_node(agent.capability, **node))
-    assert record["status"] == "success"
-    assert record["nodes"]["only"]["agentDid"] == agent.did
-
-
 def test_no_candidate_fails_the_node_skips_the_rest_and_returns_the_money(
     payer: Caller, make_agent: MakeAgent
 ) -> None:
@@ -296,20 +202,6 @@ def test_bulk_publish_answers_in_order_with_ids_or_problems(
         assert set(record["nodes"]) == nodes
 
 
-def test_bulk_publish_with_an_idempotency_key_happens_once(
-    payer: Caller, make_agent: MakeAgent
-) -> None:
-    agent = make_agent()
-    body = {"workflows": [chain_of(agent.capability, "a")] * 20}
-    headers = {"Idempotency-Key": unique("k")}
-    first = payer.http.post("/v1/workflows/publish/bulk", json=body, headers=headers)
-    again = payer.http.post("/v1/workflows/publish/bulk", json=body, headers=headers)
-    ids = [result["workflowId"] for result in answer(first)["results"]]
-    assert len(set(ids)) == 20
-    assert [result["workflowId"] for result in answer(again)["results"]] == ids
-    assert again.headers["idempotency-replayed"] == "true"
-
-
 @pytest.mark.parametrize("body", [{}, {"workflows": {}}, {"workflows": []}, []])
 def test_bulk_publish_needs_one_to_1000_workflows(payer: Caller, body: object) -> None:
     response = payer.http.post("/v1/workflows/publish/bulk", json=body)
@@ -337,15 +229,3 @@ def test_a_publish_goes_on_after_its_client_has_left(payer: Caller, make_agent: 
     (row,) = answer(payer.http.get("/v1/workflows"))["workflows"]
     path = f"/v1/workflows/{row['id']}"
     assert payer.finished(path)["status"] == "success"
-
-
-def test_node_failure_skips_downstream_and_fails_the_workflow(
-    payer: Caller, make_agent: MakeAgent
-) -> None:
-    agent = make_agent(refuse)
-    record = payer.run(chain_of(agent.capability))
-    assert record["status"] == "failed"
-    assert record["nodes"]["a"]["status"] == "failed"
-    assert record["nodes"]["a"]["error"]["code"] == "AGENT_ERROR"
-    assert record["nodes"]["b"]["status"] == record["nodes"]["c"]["status"] == "skipped"
-    assert payer.balance() == {**payer.balance(), "balance": 100, "pending": 0}

@@ -44,17 +44,6 @@ def test_a_stake_is_deposited_read_and_withdrawn(payer: Caller) -> None:
     assert payer.balance()["balance"] == 60.5
 
 
-def test_a_stake_with_an_idempotency_key_moves_once(payer: Caller) -> None:
-    headers = {"Idempotency-Key": unique("k")}
-    first = payer.http.post(STAKES, json={"amount": 10}, headers=headers)
-    answer(payer.http.post(STAKES, json={"amount": 1}))
-    again = payer.http.post(STAKES, json={"amount": 10}, headers=headers)
-    assert answer(again) == answer(first)
-    assert again.headers["idempotency-replayed"] == "true"
-    refusal(payer.http.post(STAKES, json={"amount": 9}, headers=headers), 409, "KEY_REUSED")
-    assert payer.balance()["balance"] == 89
-
-
 def test_case_30_only_what_is_free_comes_back(payer: Caller) -> None:
     answer(payer.http.post(STAKES, json={"amount": 1}))
     refusal(payer.http.post(UNSTAKE, json={"amount": 1.000001}), 409, "STAKE_LOCKED")

@@ -89,15 +89,6 @@ def test_a_bad_task_is_400(payer: Caller, changes: Json) -> None:
     refusal(payer.http.post(f"{PATH}/publish", json=body), 400, "INVALID_REQUEST")
 
 
-def test_a_task_is_published_once_under_its_key(payer: Caller, make_agent: MakeAgent) -> None:
-    headers = {"Idempotency-Key": unique("k")}
-    body = {"description": f"[{make_agent().capability}] x"}
-    first = answer(payer.http.post(f"{PATH}/publish", json=body, headers=headers))
-    again = payer.http.post(f"{PATH}/publish", json=body, headers=headers)
-    assert answer(again) == {**first, "status": answer(again)["status"]}
-    assert again.headers["idempotency-replayed"] == "true"
-
-
 def test_settle_after_success_tells_what_was_paid_and_pays_nothing(
     payer: Caller, make_agent: MakeAgent
 ) -> None:
@@ -351,19 +342,6 @@ def test_how_much_is_bid_before_the_auction_opens_is_not_told(
         "priced": "0.2",
     }
     assert "0.123457" not in reply.text
-
-
-def test_a_bid_under_its_idempotency_key_is_placed_once(
-    payer: Caller, make_agent: MakeAgent, make_caller: MakeCaller
-) -> None:
-    capability = unique("cap.test.") + ".v1"
-    owner, agent = bidder(make_agent, make_caller, capability)
-    more = {"selection": "auction", "auctionWindowMs": 60_000, "budget": 1}
-    path = f"{PATH}/{publish(payer, f'[{capability}] do it', **more)['taskId']}/bid"
-    body = {"bidAmount": 0.2, "agentDid": agent.did}
-    headers = {"Idempotency-Key": unique("bid-")}
-    first = answer(owner.http.post(path, json=body, headers=headers))
-    assert answer(owner.http.post(path, json=body, headers=headers)) == first
 
 
 def test_who_may_not_see_a_tasks_auction_cannot_bid_and_learns_nothing(

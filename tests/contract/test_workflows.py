@@ -21,7 +21,6 @@ from tests.contract.conftest import (
 )
 
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
-REASONS = ["user_request", "budget_exceeded", "timeout", "error", "policy_violation"]
 
 
 def test_record_has_id_status_intent_nodes_createdAt_completedAt(
@@ -185,15 +184,14 @@ def test_the_workflow_of_an_idempotency_key_is_found_by_its_publisher(
     refusal(payer.http.get("/v1/workflows?idempotencyKey="), 400, "INVALID_REQUEST")
 
 
-@pytest.mark.parametrize("reason", REASONS)
-def test_cancel_answers_with_what_it_did(payer: Caller, make_agent: MakeAgent, reason: str) -> None:
+def test_cancel_answers_with_what_it_did(payer: Caller, make_agent: MakeAgent) -> None:
     agent = make_agent(is_held=True)
     manifest = chain_of(agent.capability, maxBudgetCredits=7)
     workflow_id = answer(payer.publish(manifest))["workflowId"]
     agent.stub.wait_dispatched()
     assert payer.balance()["pending"] == 7
     path = f"/v1/workflows/{workflow_id}"
-    body = {"reason": reason, "details": "not needed"}
+    body = {"reason": "user_request", "details": "not needed"}
     reply = answer(payer.http.post(f"{path}/cancel", json=body))
     assert reply["success"] is True
     assert (reply["workflowId"], reply["status"]) == (workflow_id, "cancelled")
