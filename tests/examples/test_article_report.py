@@ -151,6 +151,9 @@ def test_fetch_refuses_what_it_cannot_fetch(tmp_path: Path) -> None:
         fetch.fetch(url)
     with pytest.raises(AgentError) as no_address:
         fetch.fetch("file:///etc/passwd")
+    with pytest.raises(AgentError, match=r"cannot reach .*: Connection refused") as away:
+        fetch.fetch("http://127.0.0.1:1/article")
+    assert not away.value.final, "it may pass"
     assert (too_large.value.code, no_address.value.code) == ("TOO_LARGE", "URL")
     assert too_large.value.final
     assert no_address.value.final
