@@ -95,11 +95,14 @@ def refusal(response: httpx.Response, status: int, code: str) -> Json:
 
 
 def wait(condition: Callable[[], bool], what: str) -> None:
-    """Return when the condition holds."""
-    deadline = time.monotonic() + PATIENCE_S
+    """Return when the condition holds. It is looked at less often the longer it takes: each look
+    is a request, most often.
+    """
+    deadline, pause_s = time.monotonic() + PATIENCE_S, LOOK_S
     while not condition():
         assert time.monotonic() < deadline, f"waited in vain for {what}"
-        time.sleep(LOOK_S)
+        time.sleep(pause_s)
+        pause_s = min(1.3 * pause_s, 10 * LOOK_S)
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from itertools import takewhile
 from typing import Any
 
 import pytest
@@ -50,7 +51,7 @@ def raw_agent(reply: RawReply) -> Iterator[tuple[str, list[Json]]]:
 
     def serve(connection: socket.socket) -> None:
         stream, number = connection.makefile("rb"), 0
-        while head := list(iter(stream.readline, b"\r\n"))[:99]:
+        while head := list(takewhile(lambda line: line != b"\r\n", stream)):
             headers = dict(line.decode().lower().strip().split(": ", 1) for line in head[1:])
             body = stream.read(int(headers.get("content-length", 0)))
             number += 1
