@@ -455,6 +455,17 @@ def test_a_key_of_one_path_is_refused_on_another(scene: Scene) -> None:
     answer(scene.http.post(paths[1], json=WHY, headers={"Idempotency-Key": unique("k")}))
 
 
+def test_idempotency_keys_of_two_callers_are_two_keys(
+    payer: Caller, make_caller: MakeCaller, make_agent: MakeAgent
+) -> None:
+    agent = make_agent()
+    other = make_caller(10)
+    key = {"Idempotency-Key": unique("k")}
+    first = answer(payer.publish(chain_of(agent.capability), **key))
+    second = answer(other.publish(chain_of(agent.capability), **key))
+    assert first["workflowId"] != second["workflowId"]
+
+
 def test_a_refused_request_is_not_stored_under_its_key(scene: Scene) -> None:
     headers = {"Idempotency-Key": unique("k")}
     refusal(scene.http.post("/v1/keys", json={"name": 3}, headers=headers), 400, "INVALID_REQUEST")
