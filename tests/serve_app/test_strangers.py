@@ -23,7 +23,7 @@ from ledger.writer.store import LedgerStore
 from serve_app.http.calls import Operation
 from serve_app.operations.agents.heartbeat_store import Heartbeats
 from serve_app.operations.money import accounts
-from serve_app.operations.work import feedback, workflows
+from serve_app.operations.work import workflows
 from tests.conftest import Database
 from tests.ledger.making import AGENT, AT, CREDIT, PAYER, Flow, open_with_member
 from tests.serve_app.parts import endpoint_of, request
@@ -38,11 +38,7 @@ PATHS = (
     "/v1/workflows/{workflow_id}/escrow",
     "/v1/workflows/{workflow_id}/budget",
 )
-OPERATIONS = [
-    one
-    for one in (*workflows.OPERATIONS, *accounts.OPERATIONS, *feedback.OPERATIONS)
-    if one.path in PATHS
-]
+OPERATIONS = [one for one in (*workflows.OPERATIONS, *accounts.OPERATIONS) if one.path in PATHS]
 
 
 class Known:

@@ -1,17 +1,22 @@
-"""Stakes and reputation: what an agent puts up, and what its work says of it.
+"""Stakes, reputation and prices: what an agent puts up, what its work says of it, what work costs.
 
-Reference: money.md (Stakes, Reputation). Decision stakes-and-slashing.
+Reference: money.md (Stakes, Reputation, Prices). Decision stakes-and-slashing.
 """
 
 from __future__ import annotations
 
-from core.errors import ErrorCode
+from typing import Any
+
+from core.errors import ErrorCode, Problem, ProblemList, ServiceError
 from core.json_text import read_json
-from core.market.pricing import asks_price, parse_price
+from core.market.pricing import PER_TOKEN, FixedPrice, Price, asks_price, parse_price
 from core.market.reputation import LATENCY_MS_MAX
 from core.market.standing_bid import standing_offers
-from core.money import credits_number
+from core.money import MICRO_PER_CENT, credits_number
+from core.records.api.market import Price as RegisteredPrice
 from core.records.api.market import (
+    PriceRequest,
+    PriceSet,
     Rebuild,
     Reputation,
     ReputationCompared,
@@ -21,11 +26,13 @@ from core.records.api.market import (
     StakeMoved,
     StakeSlashed,
 )
-from core.trust.access import ADMIN
+from core.records.api.shape import refused
+from core.trust.access import ADMIN, SET_PRICES
 from ledger.accounts.account_reads import reputation_row, stake_row
 from ledger.agents.agent_commands import RebuildReputation
 from ledger.agents.reputation import corrections, read_compared
-from ledger.prices.price_reads import registered_prices
+from ledger.prices.price_commands import SetPrice
+from ledger.prices.price_reads import price_of_row, price_row, registered_prices
 from ledger.stakes.stake_commands import DepositStake, SlashStake, WithdrawStake
 from serve_app.http.calls import (
     Call,
@@ -35,13 +42,13 @@ from serve_app.http.calls import (
     Reply,
     replayed,
 )
-from serve_app.operations.views import counts_record, reputation_record, stake_record
+from serve_app.operations.views import counts_record, iso_time, reputation_record, stake_record
 from serve_app.operations.whose import known_did, money_did_in_path
+
+OPERATIONS = Operations("market", "agents")
 
 # Of agents whose counts differ from history: who looks at more looks at the database.
 DIFFERENCES_MAX = 100
-
-OPERATIONS = Operations("market", "agents")
 
 
 @OPERATIONS.add(
@@ -197,3 +204,67 @@ async def rebuild_reputation(call: Call) -> Json:
     )
     outcome = await call.commit(command)
     return {**reply, "rebuilt": outcome.result["changed"]}
+
+
+@OPERATIONS.add(
+    "PUT",
+    "/v1/capabilities/{capability_id}/price",
+    scope=SET_PRICES,
+    body=PriceRequest,
+    reply=PriceSet,
+)
+async def set_price(call: Call) -> Json:
+    """Set the price of a capability (operators)."""
+    capability_id = call.path_values["capability_id"]
+    price = _price(call.given(PriceRequest), capability_id)
+    outcome = await call.commit(
+        SetPrice(capability_id=capability_id, price=price), until_known=True
+    )
+    return {
+        "success": True,
+        "id": capability_id,
+        **_priced(capability_id, price),
+        "setByDid": call.caller.did,
+        "updatedAt": iso_time(outcome.result["updatedMs"]),
+    }
+
+
+@OPERATIONS.add(
+    "GET",
+    "/v1/capabilities/{capability_id}/price",
+    scope="capabilities:read",
+    reply=RegisteredPrice,
+)
+async def get_price(call: Call) -> Json:
+    """Read a capability's registered price."""
+    capability_id = call.path_values["capability_id"]
+    row = await price_row(call.services.reader, capability_id)
+    if row is None:
+        detail = f"no registered price for {capability_id}: agents ask the prices of their cards"
+        raise ServiceError(ErrorCode.NOT_FOUND, detail)
+    return {
+        **_priced(capability_id, price_of_row(row)),
+        "setByDid": row["set_by_did"],
+        "updatedAt": iso_time(row["updated_ms"]),
+    }
+
+
+def _price(body: PriceRequest, capability_id: str) -> Price:
+    problems = ProblemList()
+    if body.capability_id not in (None, capability_id):
+        problems.append(Problem("capabilityId", str(body.capability_id), capability_id))
+    members = {"price_cents": body.price_cents, "pricing": body.pricing}
+    price, more = parse_price(members, is_required=True)
+    problems.extend(more)
+    if price is None or problems:
+        raise refused(problems)
+    return price
+
+
+def _priced(capability_id: str, price: Price) -> dict[str, Any]:
+    """Return the specification's record of a price."""
+    if isinstance(price, FixedPrice):
+        return {"capabilityId": capability_id, "price_cents": price.micro // MICRO_PER_CENT}
+    # At most 15 significant digits, so the double prints as the decimal that was registered.
+    rates = {"inputRate": float(price.input_rate), "outputRate": float(price.output_rate)}
+    return {"capabilityId": capability_id, "pricing": {"model": PER_TOKEN, **rates}}

@@ -50,8 +50,8 @@ from serve_app.http.calls import (
 from serve_app.operations.views import current_card, visible_workflow
 from serve_app.operations.whose import visible_record
 from serve_app.operations.work.auctions import bid_in, keep_bid, may_bid
-from serve_app.operations.work.feedback import give_for
 from serve_app.operations.work.publishing import PUBLISH_ERRORS, publish_request, shown_secret
+from serve_app.operations.work.workflows import give_for
 
 NODE: Final = "task"
 _NAMED: Final = re.compile(r"\s*\[([A-Za-z0-9][A-Za-z0-9._-]{0,127})\]\s*")

@@ -1,12 +1,13 @@
-"""Workflows: publish, read, list, cancel, resume and trace them.
+"""Workflows: publish, read, list, cancel, resume, trace and rate them.
 
-Reference: http.md (Endpoints); features.md (Traces).
+Reference: http.md (Endpoints); features.md (Traces); decision reputation-and-ranking.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from decimal import ROUND_HALF_UP, Decimal
 from itertools import chain
 from typing import Any, Final
 
@@ -25,6 +26,7 @@ from actors.transport.messages import (
 from actors.transport.wire import packed
 from core.errors import ErrorCode, ServiceError
 from core.json_text import write_json
+from core.records.api.review import Feedback, FeedbackRequest
 from core.records.api.triggers import TemplateStored
 from core.records.api.workflows import (
     BulkPublished,
@@ -44,7 +46,10 @@ from core.records.bounds import RESULT_INLINE_BYTES_MAX
 from core.records.manifest import WorkflowManifest, parse_list_form, parse_manifest
 from core.records.manifest_forms import Manifest, ManifestBulk, ManifestList
 from core.workflow import traces
-from core.workflow.transitions import WorkflowStatus, is_terminal
+from core.workflow.transitions import NodeStatus, WorkflowStatus, is_terminal
+from ledger.accounts.agent_money import money_owner
+from ledger.disputes.dispute_commands import GiveFeedback, feedback_key
+from ledger.disputes.dispute_reads import feedback_rows
 from ledger.proofs.traces import FIRST_PLACE, place_of, trace_workflows, traced_nodes
 from ledger.reads.stored import StoredWorkflow, WorkflowHead
 from serve_app.callers.limits import RateClass
@@ -70,7 +75,7 @@ from serve_app.operations.views import (
     workflow_record,
     workflow_summary,
 )
-from serve_app.operations.whose import visible_head
+from serve_app.operations.whose import visible_head, visible_record
 from serve_app.operations.work.publishing import (
     PUBLISH_ERRORS,
     publish_request,
@@ -424,3 +429,89 @@ async def get_trace(call: Call) -> Json:
 def _span_record(span: traces.Span) -> dict[str, Any]:
     begin, end = iso_time(span.start_time_ms), iso_time(span.end_time_ms)
     return shown(Span, asdict(span), start_time=begin, end_time=end)
+
+
+_ENDED: Final = (
+    NodeStatus.SUCCESS,
+    NodeStatus.FAILED,
+    NodeStatus.SKIPPED,
+    NodeStatus.TIMEOUT,
+)
+
+
+@OPERATIONS.add(
+    "POST", "/v1/workflows/{workflow_id}/feedback", body=FeedbackRequest, reply=Feedback
+)
+async def give(call: Call) -> Json:
+    """Rate an agent's work in a workflow."""
+    workflow_id = call.path_values["workflow_id"]
+    stored = await visible_record(call, workflow_id)
+    if stored is None or not call.is_party((stored.payer_did,)):
+        raise not_found(f"the workflow {workflow_id}")
+    return await give_for(call, stored)
+
+
+async def give_for(call: Call, stored: StoredWorkflow, default_agent: str | None = None) -> Json:
+    """Store the feedback of a call about one of its payer's workflows.
+
+    Args:
+        default_agent: the agent that is meant when the body names none.
+    """
+    body = call.given(FeedbackRequest)
+    agent_did = body.agent_did or default_agent
+    if agent_did is None:
+        raise invalid("agentDid", "nothing", "the DID of one of the agents")
+    rating_milli = rating_of(body.rating, body.scale)
+    _check_ended(stored, agent_did)
+    await _check_foreign(call, stored.payer_did, agent_did)
+    command = GiveFeedback(
+        key=feedback_key(stored.id, agent_did),
+        request_hash=call.act_hash,
+        workflow_id=stored.id,
+        agent_did=agent_did,
+        payer_did=stored.payer_did,
+        rating_milli=rating_milli,
+        comment=body.comment,
+    )
+    detail = f"feedback for {agent_did} was already given for this workflow"
+    await call.commit(command, done=ServiceError(ErrorCode.CONFLICT, detail))
+    rows = await feedback_rows(call.services.reader, stored.id)
+    (row,) = (row for row in rows if row["agent_did"] == agent_did)
+    return shown(Feedback, row, success=True, rating=float(row["rating"]))
+
+
+def rating_of(rating: float, scale: int | None) -> int:
+    """Return a rating in thousandths, 0 to 1,000.
+
+    Up to 1 it is a share, above 1 it is of 1 to 5 stars; `scale` 1 or 5 says which, for the one
+    value that could be either: without it, 1 is the best share.
+
+    Raises:
+        ServiceError: INVALID_REQUEST.
+    """
+    is_stars = scale == 5 or (scale is None and rating > 1)
+    low, high = (1, 5) if is_stars else (0, 1)
+    if not low <= rating <= high:
+        raise invalid("rating", str(rating), f"a number from {low} to {high}")
+    share = (Decimal(repr(rating)) - low) / (high - low)
+    return int((share * 1_000).to_integral_value(ROUND_HALF_UP))
+
+
+def _check_ended(stored: StoredWorkflow, agent_did: str) -> None:
+    """Refuse feedback on who had no node of the workflow, or is still at work on one."""
+    own = [node for node in stored.nodes if agent_did in (node["agent_did"], node["verifier_did"])]
+    if not own:
+        raise invalid("agentDid", agent_did, "an agent of one of the workflow's nodes")
+    if not is_terminal(stored.status) and not any(node["status"] in _ENDED for node in own):
+        raise ServiceError(
+            ErrorCode.CONFLICT, f"{agent_did} has not finished a node of this workflow yet"
+        )
+
+
+async def _check_foreign(call: Call, payer_did: str, agent_did: str) -> None:
+    """Refuse a payer's feedback for an agent of its own owner (money.md, Reputation)."""
+    agent, payer = [await money_owner(call.services.reader, did) for did in (agent_did, payer_did)]
+    owners = {agent_did, agent_did if agent is None else agent.owner_did}
+    if not owners.isdisjoint((payer_did, payer_did if payer is None else payer.owner_did)):
+        detail = f"the payer and {agent_did} have the same owner: feedback needs another owner"
+        raise ServiceError(ErrorCode.FORBIDDEN, detail)
