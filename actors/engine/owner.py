@@ -260,7 +260,7 @@ class Owner:
             )
             outcome = await self._commit(join)
             assert outcome.error is None, f"{join.key}: {outcome}"
-            self.membership.note_joined(outcome)
+            self.membership.note_moved(outcome)
         else:  # its parent sends all of its dispatches
             self._others = {member: address_of(member)}
             self._shares.set_owners([member])

@@ -149,13 +149,13 @@ class Membership:
         is_draining = own is not None and own.state is MemberState.DRAINING
         return is_draining and not is_moving and not len(self._held)
 
-    def note_joined(self, outcome: Outcome) -> None:
-        """Note that this member has registered: a ledger that does not know it is behind.
+    def note_moved(self, outcome: Outcome) -> None:
+        """Note that this member has registered, or moved shards: a ledger without that is behind.
 
         Args:
-            outcome: of its JoinCluster, which was applied.
+            outcome: of its command, which was applied.
         """
-        self._note_moved(outcome)
+        self._told_version = max(self._told_version, int(outcome.result["mapVersion"]))
 
     def start(self) -> None:
         """Renew from now on, until `close`; the member must be registered."""
@@ -359,7 +359,7 @@ class Membership:
         if outcome.error is not None:
             log.warning("take refused member=%s outcome=%s", self._held.member, outcome)
             return
-        self._note_moved(outcome)
+        self.note_moved(outcome)
         taken = {int(shard): int(epoch) for shard, epoch in outcome.result["taken"].items()}
         self._hold(taken)
 
@@ -393,13 +393,10 @@ class Membership:
         if outcome.error is not None:
             log.info("give refused shard=%d outcome=%s", shard, outcome)
             return False
-        self._note_moved(outcome)
+        self.note_moved(outcome)
         if self._held.epoch(shard) == epoch:  # else a command of it was refused meanwhile
             if shard in outcome.result["given"]:
                 self._held.drop(shard)
             else:
                 self._drop([shard])
         return True
-
-    def _note_moved(self, outcome: Outcome) -> None:
-        self._told_version = max(self._told_version, int(outcome.result["mapVersion"]))

@@ -362,7 +362,7 @@ async def test_a_repeated_refusal_of_a_move_is_a_refusal() -> None:
 async def test_a_ledger_that_is_behind_is_not_believed() -> None:
     """One that was replaced does not know a member that has joined since."""
     cluster = Cluster()
-    cluster.member.note_joined(Outcome(OutcomeStatus.APPLIED, {"mapVersion": 5}))
+    cluster.member.note_moved(Outcome(OutcomeStatus.APPLIED, {"mapVersion": 5}))
     cluster.is_known = False
     await cluster.member.renew_once()
     assert cluster.ended == []

@@ -97,7 +97,7 @@ class MemberProcess:
         )
         joined = await self.commit(join)
         self.is_joined = True
-        self.membership.note_joined(joined)
+        self.membership.note_moved(joined)
         self.membership.start()
         while not self._is_drained:
             await asyncio.sleep(LOOK_S)
