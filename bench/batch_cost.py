@@ -30,15 +30,14 @@ import psycopg
 from core.ids import uuid7
 from core.workflow.events import AttemptFinished, NodeChanged, NodePaid, Record, WorkflowChanged
 from core.workflow.transitions import NodeStatus, WorkflowStatus
-from ledger.accounts.account_commands import Deposit
 from ledger.commands import Command
 from ledger.embedded.server import DATABASE, SUPERUSER, EmbeddedPostgres
+from ledger.features.accounts import Deposit
+from ledger.features.member_leases import MemberLeases
+from ledger.features.shards import JoinCluster, TakeShards
+from ledger.features.workflow_commands import AdvanceWorkflow, PublishWorkflow
 from ledger.migrate import migrate
-from ledger.shards.member_leases import MemberLeases
-from ledger.shards.shard_commands import JoinCluster, TakeShards
-from ledger.workflows.workflow_commands import AdvanceWorkflow, PublishWorkflow
-from ledger.writer.boot_clock import boot_time_ms
-from ledger.writer.store import Genesis, LedgerStore
+from ledger.writer.store import Genesis, LedgerStore, boot_time_ms
 
 NODES: Final = ("fetch", "summarize", "translate")
 COMMANDS_PER_FLOW: Final = 1 + len(NODES)

@@ -35,7 +35,7 @@ from bench.checkouts import Checkout
 from bench.figures.process_usage import POSTGRES, cpu_seconds
 from bench.load.clients import Api, Target
 from bench.peers.caller import connect
-from ledger.agents.discovery_reads import Asked, find_offers
+from ledger.features.discovery import Asked, find_offers
 from ledger.reads.reader import LedgerReader
 
 BULK: Final = 500

@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from core.machine_size import DEDICATED_ACTORS_MAX, READER_POOL_SIZE, Wanted
 from core.market.sharing.fair_queue import parse_weights
 from core.records.bounds import REGION_PATTERN, is_did
+from core.shards.machine_size import DEDICATED_ACTORS_MAX, READER_POOL_SIZE, Wanted
 from core.trust.deployment_keys import FORM, DeploymentKeys, parse_deployment_keys
 from core.wording import did_you_mean
 

@@ -18,7 +18,7 @@ from typing import Final, Protocol
 import httptools
 from msgspec import Struct
 
-from core.content_coding import BodyDecoder, BodyTooLarge, UndecodableBody
+from federation.content_coding import BodyDecoder, BodyTooLarge, UndecodableBody
 from federation.read_turns import ReadTurns
 from federation.tls_gate import TlsGate
 

@@ -2,7 +2,7 @@
 right beyond those of a usual key that permitted it, with the reason.
 
 The right is written into the audit entry of the command; the writer asks whether the credential is
-one still (`ledger/identity/credentials.py`). Decision permissions-and-keys.
+one still (`ledger/features/credentials.py`). Decision permissions-and-keys.
 """
 
 from __future__ import annotations

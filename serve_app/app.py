@@ -34,14 +34,13 @@ from actors.process.startup import (
 from actors.routing.peer_client import PeerClient
 from core.settings import Settings
 from core.shards.scaling import counted_machines
-from ledger.agents.agent_live import LivenessStore
-from ledger.keys.nonces import NonceStore
+from ledger.features.agent_live import LivenessStore
+from ledger.features.nonces import NonceStore
+from ledger.features.peers import PeerReader, PeerStore
+from ledger.features.receipts import ReceiptStore
+from ledger.features.webhooks import WebhookStore
 from ledger.operational import OperationalStore
-from ledger.peers.peer_reads import PeerReader
-from ledger.peers.peer_store import PeerStore
-from ledger.proofs.receipts import ReceiptStore
 from ledger.replies import ReplyStore
-from ledger.webhooks.webhooks import WebhookStore
 from serve_app.api import Api, create_api
 from serve_app.callers.admission import EVENT_STREAMS_MAX, Admission
 from serve_app.callers.auth import Authenticator

@@ -24,13 +24,12 @@ from core.settings import Settings
 from core.topology.policy import address_denied
 from federation.documents import fetch_document
 from federation.name_resolver import NameResolver
-from ledger.peers.own_state import read_own_state
-from ledger.peers.peer_reads import PeerReader
-from ledger.peers.peer_store import PeerStore
-from ledger.proofs.receipts import ReceiptStore
+from ledger.features.own_state import read_own_state
+from ledger.features.peers import PeerReader, PeerStore
+from ledger.features.receipts import ReceiptStore
+from ledger.features.webhooks import WebhookStore
 from ledger.reads.reader import LedgerReader
 from ledger.replies import ReplyStore
-from ledger.webhooks.webhooks import WebhookStore
 from serve_app.callers.admission import Admission
 from serve_app.callers.auth import Authenticator
 from serve_app.callers.limits import KeyedLocks, RateLimiter

@@ -11,8 +11,8 @@ import asyncio
 import logging
 
 from actors.process.loop_clock import every, wall_ms
+from ledger.features.workflow_reads import Overdue, held_past_deadline
 from ledger.reads.reader import LedgerReader
-from ledger.workflows.overdue import Overdue, held_past_deadline
 
 log = logging.getLogger("callboard.escrows")
 

@@ -18,12 +18,11 @@ from actors.transport.ledger_route import LedgerRoute
 from actors.transport.names import TIMEKEEPER
 from core.settings import Settings
 from ledger.commands import Command
-from ledger.identity.identity_reads import due_recoveries, expired_names
-from ledger.identity.inheritance_commands import RunInheritance
-from ledger.identity.name_commands import ReleaseName
-from ledger.identity.readiness import ReadinessStore
-from ledger.identity.recovery_commands import CompleteRecovery
-from ledger.identity.switches import due_switches
+from ledger.features.identity_reads import due_recoveries, expired_names
+from ledger.features.inheritance import RunInheritance, due_switches
+from ledger.features.names import ReleaseName
+from ledger.features.readiness import ReadinessStore
+from ledger.features.recovery import CompleteRecovery
 from ledger.reads.reader import LedgerReader
 
 log = logging.getLogger("callboard.identity")

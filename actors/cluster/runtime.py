@@ -28,7 +28,7 @@ from actors.process.startup import settings_argument
 from actors.transport.names import NAMESPACE, TIMEKEEPER, ensure_actor
 from core.settings import Settings
 from ledger.code_version import CODE_VERSION
-from ledger.connections.reaching import EMBEDDED_HOSTS
+from ledger.connections.connecting import EMBEDDED_HOSTS
 
 START_TIMEOUT_S: Final = 60.0
 _PAUSE_S: Final = 0.1

@@ -40,8 +40,8 @@ from actors.process.startup import configure_logging, parse_settings_argument
 from core.metric_families import Key, Report
 from core.shards.shard import SHARDS
 from federation.name_resolver import NameResolver
+from ledger.features.webhooks import DeliveryStore
 from ledger.reads.reader import LedgerReader
-from ledger.webhooks.deliveries import DeliveryStore
 
 log = logging.getLogger("callboard.timekeeper")
 

@@ -38,8 +38,8 @@ from actors.transport.ledger_route import LedgerRoute
 from actors.transport.names import LIVENESS
 from actors.transport.sockets import socket_path
 from actors.transport.wire import answer_requests
-from core.machine_size import DEDICATED_ACTORS_MAX
 from core.settings import Settings
+from core.shards.machine_size import DEDICATED_ACTORS_MAX
 
 log = logging.getLogger("callboard.workflows")
 

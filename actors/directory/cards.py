@@ -18,9 +18,7 @@ from core.market.pricing import FREE, Price, TokenPrice, effective_price, parse_
 from core.market.standing_bid import standing_offers
 from core.records.agent import said_in_card
 from core.records.bounds import TRUSTED_VERIFIERS
-from core.trust.deployment_keys import DeploymentKeys
-from core.trust.derived_keys import KeyPurpose
-from core.trust.sealing import unseal
+from core.trust.deployment_keys import DeploymentKeys, KeyPurpose, unseal
 
 # Of the many cards that have none of something: one for all.
 _NONE: Final[dict[str, Any]] = {}

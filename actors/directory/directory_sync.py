@@ -1,7 +1,7 @@
 """Keeps an owner's directory of agents, prices, versions and stakes in sync with the ledger.
 
 The sync reads all rows once at the start, page by page, then, by looks at the ledger, what has
-changed (`ledger/reads/directory_tail.py`): on request, after a notice, and twice a second. What
+changed (`ledger/features/directory.py`): on request, after a notice, and twice a second. What
 registers an agent, sets a price, stakes, or changes an agent's health by a heartbeat is answered
 after every owner has read the change (`refresh`); what changes without such a request, a load or a
 reputation, is read within 100 ms after its notice. Looks have a pace, so that changes cost an owner
@@ -23,8 +23,8 @@ from actors.process.slices import Slices
 from actors.transport.messages import PublishRequest
 from core.errors import ServiceError
 from core.workflow.dag import CompiledNode
-from ledger.agents.agent_live import liveness_of
-from ledger.agents.directory_reads import (
+from ledger.features.agent_live import liveness_of
+from ledger.features.directory import (
     AGENTS,
     KINDS,
     LIVE,
@@ -34,12 +34,12 @@ from ledger.agents.directory_reads import (
     STAKES,
     SUBNETS,
     VERSIONS,
+    DirectoryTail,
     Kept,
     Since,
 )
-from ledger.agents.reputation import tally_of
-from ledger.prices.price_reads import price_of_row
-from ledger.reads.directory_tail import DirectoryTail
+from ledger.features.prices import price_of_row
+from ledger.features.reputation import tally_of
 from ledger.reads.stored import RowDict
 
 log = logging.getLogger("callboard.owner")

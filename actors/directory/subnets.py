@@ -16,7 +16,7 @@ from core.errors import NodeErrorCode
 from core.market.ranked_candidates import Accepts
 from core.subnets.policies import Decision, NodeRate, Policy, decide, find_rates, may_leave
 from core.workflow.events import Failure, Verdict
-from ledger.subnets.subnet_reads import policy_of
+from ledger.features.subnets import policy_of
 
 # Decisions that are remembered: a payer with 400 policies may publish 1,000 nodes, for each of
 # which all peers are judged.

@@ -57,7 +57,7 @@ from core.workflow.peer_orders import Failed
 from federation.http_client import HttpClient, HttpRequest
 from federation.http_connection import Exchange, HttpFailure, HttpFailureKind
 from federation.name_resolver import NameResolver
-from ledger.peers.request_signer import RequestSigner
+from ledger.features.own_state import RequestSigner
 
 log = logging.getLogger("callboard.dispatch")
 

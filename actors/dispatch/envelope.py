@@ -13,8 +13,8 @@ from core.ids import event_id, span_id, work_key
 from core.json_text import Raw, write_json
 from core.timestamps import iso_ms
 from core.trust.deployment_keys import DeploymentKeys
-from core.trust.result_token import result_id
 from core.trust.signing import sign_body
+from core.trust.tokens import result_id
 from core.workflow.traces import trace_of
 
 PROTOCOL_VERSION = "0.4"

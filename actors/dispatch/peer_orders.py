@@ -47,7 +47,7 @@ from core.workflow.traces import trace_of
 from core.workflow.verdict import retry_after_ms
 from federation.http_client import HttpClient, HttpRequest
 from federation.http_connection import HttpFailure, HttpFailureKind, HttpReply, Outcome
-from ledger.peers.request_signer import RequestSigner
+from ledger.features.own_state import RequestSigner
 
 log = logging.getLogger("callboard.dispatch")
 

@@ -14,7 +14,7 @@ from actors.process.loop_clock import every
 from core.settings import Settings
 from federation.health_probe import HealthProbe
 from federation.name_resolver import NameResolver
-from ledger.agents.agent_live import PROBE_PAUSE_MS, LivenessStore, probes_due
+from ledger.features.agent_live import PROBE_PAUSE_MS, LivenessStore, probes_due
 from ledger.reads.reader import LedgerReader
 
 log = logging.getLogger("callboard.probes")

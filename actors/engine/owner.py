@@ -68,13 +68,13 @@ from federation.name_resolver import NameResolver
 from ledger.blobs import BlobStore
 from ledger.code_version import CODE_VERSION
 from ledger.commands import Command, Outcome
+from ledger.features.directory import DirectoryTail
+from ledger.features.own_state import RequestSigner
+from ledger.features.peers import PeerReader, read_peer_dids
+from ledger.features.shards import JoinCluster
+from ledger.features.unfinished import UnfinishedPages
 from ledger.merged_runs import MergedRuns
-from ledger.peers.peer_reads import PeerReader, read_peer_dids
-from ledger.peers.request_signer import RequestSigner
-from ledger.reads.directory_tail import DirectoryTail
 from ledger.reads.reader import LedgerReader
-from ledger.shards.shard_commands import JoinCluster
-from ledger.workflows.unfinished import UnfinishedPages
 
 log = logging.getLogger("callboard.owner")
 

@@ -31,8 +31,8 @@ from actors.shards.held_shards import HeldShards
 from actors.shards.shard_ledger import ShardLedger
 from core.errors import ServiceError
 from core.shards.shard import shard_of
+from ledger.features.unfinished import UnfinishedPages
 from ledger.reads.stored import StoredWorkflow
-from ledger.workflows.unfinished import UnfinishedPages
 
 log = logging.getLogger("callboard.owner")
 

@@ -50,9 +50,9 @@ from core.settings import Settings
 from core.shards.lease_messages import Lease, Renewal
 from core.shards.shard import SHARDS
 from core.workflow.transitions import is_terminal
-from ledger.agents.offer_index import OfferIndex
 from ledger.blobs import BlobStore
 from ledger.commands import Command, Outcome
+from ledger.features.offers import OfferIndex
 from ledger.reads.reader import LedgerReader, StoredWorkflow
 
 # Age up to which a state of health is told.

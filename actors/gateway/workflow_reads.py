@@ -16,13 +16,16 @@ from actors.process.slices import Slices
 from actors.transport.channel import Channel
 from core.market.ranking import render_reasons
 from core.settings import Settings
+from ledger.features.workflow_reads import (
+    dispatched_nodes,
+    have_ended,
+    workflow_heads,
+    workflow_records,
+    workflow_rows,
+)
 from ledger.reads.batch_halves import Asked, Found, in_halves
 from ledger.reads.reader import LedgerReader
 from ledger.reads.stored import RowDict, StoredWorkflow, WorkflowHead
-from ledger.workflows.endings import have_ended
-from ledger.workflows.result_reads import dispatched_nodes, workflow_rows
-from ledger.workflows.workflow_heads import workflow_heads
-from ledger.workflows.workflow_records import workflow_records
 
 RECORD_BYTES_MAX: Final = 4 * 1024 * 1024
 

@@ -14,7 +14,7 @@ from core.settings import Settings
 from federation.http_client import HttpClient, HttpRequest
 from federation.http_connection import HttpFailure
 from federation.name_resolver import NameResolver
-from ledger.peers.request_signer import RequestSigner
+from ledger.features.own_state import RequestSigner
 from ledger.reads.reader import LedgerReader, RowDict
 
 REQUEST_S: Final = 5.0

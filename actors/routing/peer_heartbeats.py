@@ -21,10 +21,8 @@ from core.records.api.peers import PeerHeartbeat
 from core.records.api.shape import invalid
 from core.settings import Settings
 from core.timestamps import iso_ms
-from ledger.peers.own_state import OwnIdentity, read_own_identity
-from ledger.peers.peer_reads import peer_row
-from ledger.peers.peer_store import PeerStore
-from ledger.peers.peers import RotatePeerKey
+from ledger.features.own_state import OwnIdentity, read_own_identity
+from ledger.features.peers import PeerStore, RotatePeerKey, peer_row
 from ledger.reads.reader import LedgerReader
 
 HEARTBEAT_PATH: Final = "/v1/federation/peers/heartbeat"

@@ -15,9 +15,9 @@ from core.records.manifest import parse_manifest
 from core.settings import Settings
 from core.workflow.dag import WorkflowLimits, compile_workflow
 from ledger.authority import Authority
+from ledger.features.triggers import credential_of
+from ledger.features.workflow_commands import TriggerRun, run_command_key
 from ledger.reads.stored import RowDict
-from ledger.triggers.run_plan import credential_of
-from ledger.triggers.trigger_commands import TriggerRun, run_command_key
 
 
 def workflow_limits(settings: Settings) -> WorkflowLimits:

@@ -40,7 +40,7 @@ from core.shards.lease_messages import (
 )
 from core.shards.leases import RENEWAL_MS
 from ledger.commands import Command, Outcome
-from ledger.shards.shard_commands import GiveShards, TakeShards
+from ledger.features.shards import GiveShards, TakeShards
 
 log = logging.getLogger("callboard.membership")
 

@@ -26,7 +26,7 @@ from actors.transport.wire import LEASES, RENEWALS
 from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
 from core.shards.lease_messages import Lease, Renewal
-from ledger.shards.head_row import HeadReader, LedgerHead
+from ledger.features.head_row import HeadReader, LedgerHead
 from ledger.writer.group_commit import BATCH_MAX, QUEUE_MAX
 
 log = logging.getLogger("callboard.ledger_client")

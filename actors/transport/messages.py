@@ -14,7 +14,7 @@ from core.message import Message
 from core.workflow.dag import CompiledWorkflow
 from core.workflow.events import BlobRef, Failure, NodeChanged
 from ledger.authority import Authority
-from ledger.triggers.trigger_commands import TriggerRun
+from ledger.features.workflow_commands import TriggerRun
 
 
 class PublishRequest(Message, frozen=True, kw_only=True):

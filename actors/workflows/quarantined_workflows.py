@@ -26,8 +26,8 @@ from core.market.sharing.fair_share import Held
 from core.shards.shard import shard_of
 from core.workflow.events import CancelRequested, Record, RuntimeExceeded
 from ledger.commands import Command, Outcome, OutcomeStatus
+from ledger.features.workflow_commands import QuarantineWorkflow, ResumeWorkflow
 from ledger.reads.stored import StoredWorkflow
-from ledger.workflows.workflow_commands import QuarantineWorkflow, ResumeWorkflow
 
 log = logging.getLogger("callboard.quarantine")
 

@@ -33,10 +33,10 @@ from core.workflow.events import (
     VerificationFinished,
 )
 from core.workflow.terms import reserved_json
-from ledger.auctions.auction_commands import EndBidding, bids_key
 from ledger.authority import Authority
 from ledger.commands import Outcome, OutcomeStatus
-from ledger.workflows.workflow_commands import AdvanceWorkflow, PublishWorkflow
+from ledger.features.auctions import EndBidding, bids_key
+from ledger.features.workflow_commands import AdvanceWorkflow, PublishWorkflow
 
 _HALTING: Final = (ErrorCode.FORBIDDEN, ErrorCode.CONFLICT, ErrorCode.OVERLOADED)
 

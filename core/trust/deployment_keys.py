@@ -1,16 +1,25 @@
-"""The deployment's keys by version: one is in use, another is still, or already, accepted.
+"""The deployment's keys, the keys derived from them, and secrets sealed with these. Pure.
 
-Whatever is made with a key carries its version: an attempt in its row, a sealed secret in its first
-byte. What carries none (heartbeat tokens, connections between machines) is tried with each. Pure;
-derivations are in `derived_keys.py`. Decision permissions-and-keys.
+Decision permissions-and-keys.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from enum import StrEnum
 from functools import lru_cache
 from typing import Final
+
+import nacl.exceptions
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from nacl.secret import SecretBox
+
+# The deployment's keys by version: one is in use, another is still, or already, accepted.
+# Whatever is made with a key carries its version: an attempt in its row, a sealed secret in its
+# first byte. What carries none (heartbeat tokens, connections between machines) is tried with
+# each. Pure; derivations are in `derived_keys.py`.
 
 KEY_BYTES: Final = 32
 # The version of a key that is written without one.
@@ -112,3 +121,72 @@ def _parse_key(text: str) -> tuple[int, bytes]:
     if form is None or version > VERSION_MAX:
         raise ValueError(f"got {len(text)} characters, expected {FORM}")
     return version, bytes.fromhex(form[2])
+
+
+# Keys derived from the deployment's keys: one per purpose and version, by HKDF-SHA256. A leaked
+# derived key reveals neither the other purposes' keys nor the deployment's. The key's version is
+# stored with each use, so that it can be read after a rotation. RFC 5869.
+
+
+class KeyPurpose(StrEnum):
+    """The purpose of a derived key. Closed: each purpose has a key of its own."""
+
+    RESULT_ID = "result-id"
+    HEARTBEAT_TOKEN = "heartbeat-token"
+    SIGNING_SECRET = "signing-secret"
+    STORED_REPLY = "stored-reply"
+    SIGNING_KEY = "signing-key"
+    PEER_TOKEN = "peer-token"
+    PUBLISH_WEBHOOK = "publish-webhook"
+
+
+def derived_key(keys: DeploymentKeys, purpose: KeyPurpose, version: int) -> bytes:
+    """Return the key of a purpose, 32 bytes.
+
+    Args:
+        version: one of `keys.versions`.
+    """
+    key = keys.key(version)
+    assert key is not None, (version, keys)
+    return _derived(key, purpose, version)
+
+
+def derived_keys(keys: DeploymentKeys, purpose: KeyPurpose) -> tuple[bytes, ...]:
+    """Return the keys of a purpose by every key that is accepted, by the one in use first."""
+    return tuple(derived_key(keys, purpose, version) for version in keys.versions)
+
+
+@lru_cache(maxsize=64)
+def _derived(key: bytes, purpose: KeyPurpose, version: int) -> bytes:
+    info = f"callboard/{purpose}/v{version}".encode()
+    return HKDF(SHA256(), KEY_BYTES, salt=None, info=info).derive(key)
+
+
+# Secrets at rest: signing secrets and stored replies are sealed with keys of the deployment.
+# Pure: the caller provides the nonce. XSalsa20-Poly1305 (PyNaCl `SecretBox`) detects changed
+# bytes. The first byte is the version of the deployment's key.
+
+NONCE_BYTES = SecretBox.NONCE_SIZE
+
+
+def seal(secret: str, keys: DeploymentKeys, nonce: bytes, purpose: KeyPurpose) -> bytes:
+    """Encrypt a secret with the key in use.
+
+    Args:
+        secret: the text to hide.
+        nonce: `NONCE_BYTES` random bytes, never used twice.
+        purpose: the purpose of the text, which `unseal` must repeat.
+    """
+    box = SecretBox(derived_key(keys, purpose, keys.version))
+    return bytes([keys.version]) + bytes(box.encrypt(secret.encode(), nonce))
+
+
+def unseal(sealed: bytes, keys: DeploymentKeys, purpose: KeyPurpose) -> str | None:
+    """Decrypt a sealed secret; None for a key that is not accepted or a changed byte."""
+    version = sealed[0] if sealed else 0
+    if version not in keys.versions:
+        return None
+    try:
+        return SecretBox(derived_key(keys, purpose, version)).decrypt(sealed[1:]).decode()
+    except nacl.exceptions.CryptoError:
+        return None

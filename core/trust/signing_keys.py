@@ -13,9 +13,7 @@ from dataclasses import dataclass, field
 
 from nacl.signing import SigningKey as Ed25519Key
 
-from core.trust.deployment_keys import DeploymentKeys
-from core.trust.derived_keys import KeyPurpose
-from core.trust.sealing import seal, unseal
+from core.trust.deployment_keys import DeploymentKeys, KeyPurpose, seal, unseal
 
 SEED_BYTES = 32
 

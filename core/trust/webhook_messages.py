@@ -14,8 +14,7 @@ from typing import Final
 
 from standardwebhooks import Webhook
 
-from core.trust.deployment_keys import DeploymentKeys
-from core.trust.derived_keys import KeyPurpose, derived_keys
+from core.trust.deployment_keys import DeploymentKeys, KeyPurpose, derived_keys
 
 SECRET_PREFIX: Final = "whsec_"
 SECRET_BYTES: Final = 32

@@ -10,9 +10,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import psycopg
+
+# Opens connections so that one whose caller leaves half way is closed at once. A task that was
+# cancelled keeps its error, the error keeps the frames, and those keep a half-open connection for
+# as long as anything refers to the task. The server waits for the password of such a client for
+# `authentication_timeout`, and nothing that all processes of the server must take note of (DROP
+# DATABASE) ends before.
 
 CONNECT_TIMEOUT_S = 5
 
@@ -63,3 +69,22 @@ async def connect(
         raise
     finally:
         del opening
+
+
+# What the URL of a server that only its own machine reaches contains.
+EMBEDDED_HOSTS: Final = ("127.0.0.1", "localhost", "%2F", "host=/")
+
+
+def why_unreachable(url: str, *, timeout_s: float) -> str | None:
+    """Return why a server does not take a login, in one line without secrets; None if it does.
+
+    Args:
+        url: `postgresql://…`, of the login.
+        timeout_s: seconds for the connection, 2 or more.
+    """
+    try:
+        psycopg.connect(url, connect_timeout=round(timeout_s)).close()
+    except psycopg.Error as error:
+        lines = str(error).strip().splitlines()
+        return lines[0] if lines else type(error).__name__
+    return None

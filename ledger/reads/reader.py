@@ -24,9 +24,12 @@ from ledger.reads.audit_filter import AuditFilter, audit_select
 from ledger.reads.prepared import PreparedReads
 from ledger.reads.search_reads import SearchReads
 from ledger.reads.stored import (
+    NODES,
+    WORKFLOWS,
     Balance,
     RowDict,
     StoredWorkflow,
+    workflow_select,
 )
 from ledger.reads.turns import ReadTurns
 from ledger.schema import (
@@ -41,7 +44,6 @@ from ledger.schema import (
     revocation,
     workflow,
 )
-from ledger.workflows.workflow_statements import NODES, WORKFLOWS, workflow_select
 from ledger.writer.state_cache import wallet_address
 
 __all__ = ["Balance", "LedgerReader", "RowDict", "RowPage", "StoredWorkflow"]

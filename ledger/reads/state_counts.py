@@ -14,7 +14,7 @@ from core.money import MICRO_PER_CREDIT
 from core.peers.routing import status_of
 from core.records.statuses import PeerStatus
 from core.workflow.transitions import NodeStatus, WorkflowStatus, is_terminal
-from ledger.peers.peer_reads import present_peers
+from ledger.features.peers import present_peers
 from ledger.reads.reader import LedgerReader
 
 _WORKFLOWS: Final = sql.text("""

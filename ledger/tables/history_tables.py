@@ -1,6 +1,7 @@
-"""The tables of history and of the fence: head, commands, the audit chain and its events.
+"""The tables of history, of the fence and of proofs: head, commands, the audit chain, signing keys.
 
-money.md (Commands and keys, Audit chain); decisions ledger-writer and audit-chain.
+Reference: money.md (Commands and keys, Audit chain, Signing keys), features.md (Receipts);
+decisions ledger-writer and audit-chain.
 """
 
 from __future__ import annotations
@@ -8,11 +9,13 @@ from __future__ import annotations
 from typing import Final
 
 from ledger.tables.table import Table
-from ledger.tables.writes import NOW, insert
+from ledger.tables.writes import NOW, change, insert
+
+# The tables of history and of the fence: head, commands, the audit chain and its events.
 
 # The counters and the hash are moved by the triggers on `entry` and `audit` alone.
 # One row: the fence (epoch), the gap-free counters and the head of the audit chain.
-# address: the name of the writer's actor (ledger/shards/head_row.py), '' before the first writer.
+# address: the name of the writer's actor (ledger/features/head_row.py), '' before the first writer.
 HEAD: Final = Table.of(
     "head",
     "one boolean PRIMARY KEY DEFAULT true CHECK (one)",
@@ -72,3 +75,49 @@ AUDIT_ENTRIES: Final = insert(
 )
 AUDIT_EVENTS: Final = insert("audit_events", AUDIT_EVENT)
 AUDIT_PARTIES: Final = insert("audit_parties", AUDIT_PARTY, is_frequent=True)
+
+
+# The tables of proofs: the keys with which the deployment signs, and receipts of others. md
+# (Receipts).
+
+# One key is in use, the one without retired_ms. sealed: the private half of that one; a retired key
+# signs nothing any more. audit_id: the entry that names its public half.
+SIGNING_KEY: Final = Table.of(
+    "signing_key",
+    "key_id text PRIMARY KEY",
+    "public_key text NOT NULL",
+    "sealed bytea",
+    "created_ms bigint NOT NULL",
+    "retired_ms bigint",
+    "audit_id bigint NOT NULL",
+    "CHECK ((sealed IS NULL) = (retired_ms IS NOT NULL))",
+)
+# A receipt of a node's agent, its owner or the payer. body: as it was sent, in canonical form.
+# is_verified: whether its signature is valid by the registered key; NULL without one of both.
+SUBMITTED_RECEIPT: Final = Table.of(
+    "submitted_receipt",
+    "id uuid PRIMARY KEY",
+    "workflow_id uuid NOT NULL",
+    "node_id text NOT NULL",
+    "agent_did text NOT NULL",
+    "submitter_did text NOT NULL",
+    "body text NOT NULL",
+    "is_verified boolean",
+    "created_ms bigint NOT NULL",
+    "UNIQUE (workflow_id, node_id, submitter_did)",
+)
+
+RETIRED_SIGNING_KEYS: Final = change(
+    "retired_signing_keys",
+    SIGNING_KEY,
+    ["key_id"],
+    key=("key_id",),
+    where="o.retired_ms IS NULL",
+    computed={"retired_ms": NOW, "sealed": "NULL"},
+)
+SIGNING_KEYS: Final = insert(
+    "signing_keys", SIGNING_KEY, fixed={"created_ms": NOW}, without=("retired_ms",)
+)
+SUBMITTED_RECEIPTS: Final = insert(
+    "submitted_receipts", SUBMITTED_RECEIPT, fixed={"created_ms": NOW}
+)

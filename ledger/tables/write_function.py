@@ -11,15 +11,12 @@ import hashlib
 from typing import Final
 
 from ledger.tables import (
-    capability_tables,
     cluster_tables,
+    federation_tables,
     history_tables,
     identity_tables,
     market_tables,
     money_tables,
-    peer_tables,
-    proof_tables,
-    subnet_tables,
     trigger_tables,
     webhook_tables,
     work_tables,
@@ -38,12 +35,9 @@ _DESCRIBED: Final = [
         money_tables,
         market_tables,
         identity_tables,
-        capability_tables,
         cluster_tables,
-        proof_tables,
-        subnet_tables,
         trigger_tables,
-        peer_tables,
+        federation_tables,
         webhook_tables,
     )
     for value in vars(module).values()

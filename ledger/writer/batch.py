@@ -20,10 +20,9 @@ from core.timestamps import iso_ms
 from core.trust.hashchain import record_body, record_hash
 from ledger.authority import Authority
 from ledger.commands import Command, Outcome, OutcomeStatus, request_hash_of
-from ledger.tables.encoding import Encoded, cleaned, encode_json, hex_text
 from ledger.tables.history_tables import AUDIT_ENTRIES, AUDIT_EVENTS, AUDIT_PARTIES, COMMANDS
 from ledger.tables.money_tables import ACCOUNTS, ENTRIES
-from ledger.tables.table import Row
+from ledger.tables.table import Encoded, Row, cleaned, encode_json, hex_text
 from ledger.tables.write_function import FREQUENT
 from ledger.tables.writes import Write
 from ledger.writer.state_cache import Account, KnownAgent, StateCache

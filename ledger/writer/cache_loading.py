@@ -16,13 +16,13 @@ import psycopg
 from core.errors import ErrorCode, QuarantineCode
 from core.money import MICRO_MAX
 from core.records.statuses import OwnershipProof
-from ledger.auctions.round_loading import count_kept_bids, find_bidders, load_rounds
 from ledger.commands import Outcome, OutcomeStatus
 from ledger.connections.connecting import columns_of, fetch
 from ledger.errors import LedgerFenced
-from ledger.keys.key_loading import read_keys
-from ledger.quotas.quota_loading import load_quotas
-from ledger.shards.cluster_loading import load_cluster, load_gone_members
+from ledger.features.auctions import count_kept_bids, find_bidders, load_rounds
+from ledger.features.keys import read_keys
+from ledger.features.member_leases import load_cluster, load_gone_members
+from ledger.features.quotas import load_quotas
 from ledger.tables.trigger_tables import TRIGGER_STATE
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import (

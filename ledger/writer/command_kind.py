@@ -84,7 +84,7 @@ def plans(
         alone_when: whether a command needs that; the others are planned without `batch.loaded`.
         is_asked_again: the service repeats it, or it happens once under a key of its subject.
         outlives_credential: its effect lasts longer than the credential that it came with, so the
-            credential must not have ended (`ledger/identity/credentials.py`).
+            credential must not have ended (`ledger/features/credentials.py`).
     """
 
     def register(plan: Plan[C]) -> Plan[C]:

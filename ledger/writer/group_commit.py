@@ -31,16 +31,15 @@ from core.shards.lease_messages import Lease, Renewal
 from core.shards.leases import PROOF_MS
 from ledger.commands import Command, Outcome
 from ledger.errors import BatchRefused, LedgerFenced, LedgerIntegrityError, LedgerUnavailable
+from ledger.features.member_leases import CommittedCluster, MemberLeases
 from ledger.registry import kind_of
-from ledger.shards.committed_cluster import CommittedCluster
-from ledger.shards.member_leases import MemberLeases
-from ledger.writer.boot_clock import boot_time_ms
 from ledger.writer.step_counts import StepCounts
 from ledger.writer.store import (
     COMMIT_TIMEOUT_S,
     STATEMENT_TIMEOUT_S,
     Genesis,
     LedgerStore,
+    boot_time_ms,
 )
 
 BATCH_MAX: Final = 1000

@@ -16,11 +16,10 @@ from core.ids import CALLERS_KEY
 from core.shards.shard import shard_of
 from ledger.authority import AuthorizedCommand, PermittedCommand
 from ledger.commands import Command, Outcome, OutcomeStatus, request_hash_of
-from ledger.identity.credentials import check_credential
+from ledger.features.credentials import check_credential
+from ledger.features.quarantine import FORESEEN, quarantined
+from ledger.features.workflow_commands import RUN_KEY, AdvanceWorkflow
 from ledger.registry import kind_of
-from ledger.triggers.trigger_commands import RUN_KEY
-from ledger.workflows.quarantine_plan import FORESEEN, quarantined
-from ledger.workflows.workflow_commands import AdvanceWorkflow
 from ledger.writer.batch import Batch, Refusal
 from ledger.writer.state_cache import StateCache
 

@@ -14,7 +14,7 @@ from core.money import MICRO_PER_CREDIT
 from core.workflow.events import AttemptFinished, NodeChanged, NodePaid, WorkflowChanged
 from core.workflow.transitions import is_terminal
 from ledger.commands import Command, Outcome, OutcomeStatus
-from ledger.workflows.workflow_commands import AdvanceWorkflow, PublishWorkflow
+from ledger.features.workflow_commands import AdvanceWorkflow, PublishWorkflow
 
 
 class StepCounts:

@@ -1,17 +1,4 @@
-"""The one writer: plans a batch of commands on what it remembers and commits it in one round trip.
-
-Procedure of a commit: (1) keys that may have been used before are looked up, (2) what is in the
-read set and not in the state cache is read, (3) every command is planned in order, repeats get
-their first outcome, (4) one call of the commit function, which is one transaction.
-Another key that was used before shows as a conflict: then the batch starts again, knowing it.
-Not a commit → the state cache is dropped and read again.
-
-A refusal by the database is that of a command of the batch, unless the connection is gone, the
-server cannot work now, or this writer's own memory is wrong (`_translated`). Decision
-ledger-writer.
-
-It must not know who waits for the outcomes (group_commit.py). money.md (Budgets and holds).
-"""
+"""A monotonic clock that goes on while the machine is suspended, for leases and proofs."""
 
 from __future__ import annotations
 
@@ -41,24 +28,23 @@ from ledger.errors import (
     LedgerUnavailable,
     SchemaTooNew,
 )
-from ledger.identity.credentials import add_credential_reads
-from ledger.proofs.signing_keys import add_signing_key
-from ledger.registry import kind_of
-from ledger.schema import driver_url, session_options
-from ledger.shards.committed_cluster import committed_cluster
-from ledger.shards.head_row import (
+from ledger.features.credentials import add_credential_reads
+from ledger.features.head_row import (
     KEEPALIVES,
     SESSION_TIMEOUTS,
     hold_commit_function,
     take_head,
     wait_for_lock,
 )
-from ledger.tables.encoding import Encoded, EncodedDumper
+from ledger.features.member_leases import committed_cluster
+from ledger.features.quarantine import quarantined
+from ledger.features.signing_keys import add_signing_key
+from ledger.features.workflow_commands import AdvanceWorkflow
+from ledger.registry import kind_of
+from ledger.schema import driver_url, session_options
+from ledger.tables.table import Encoded, EncodedDumper
 from ledger.tables.write_function import FUNCTION, PARAMETERS
-from ledger.workflows.quarantine_plan import quarantined
-from ledger.workflows.workflow_commands import AdvanceWorkflow
 from ledger.writer.batch import Batch, Refusal
-from ledger.writer.boot_clock import boot_time_ms
 from ledger.writer.cache_loading import (
     load_read_set,
     load_settled,
@@ -68,6 +54,21 @@ from ledger.writer.cache_loading import (
 from ledger.writer.plan import is_stale, plan, repeated
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import Leases, StateCache
+
+
+def boot_time_ms() -> int:
+    """Return the milliseconds since the machine was started, suspended or not."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
+
+
+# The one writer: plans a batch of commands on what it remembers and commits it in one round trip.
+# Procedure of a commit: (1) keys that may have been used before are looked up, (2) what is in the
+# read set and not in the state cache is read, (3) every command is planned in order, repeats get
+# their first outcome, (4) one call of the commit function, which is one transaction. Another key
+# that was used before shows as a conflict: then the batch starts again, knowing it. Not a commit
+# → the state cache is dropped and read again. A refusal by the database is that of a command of
+# the batch, unless the connection is gone, the server cannot work now, or this writer's own
+# memory is wrong (`_translated`). It must not know who waits for the outcomes (group_commit.py).
 
 _LOG = logging.getLogger("callboard.ledger")
 

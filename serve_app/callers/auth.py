@@ -27,8 +27,8 @@ from core.trust.access import (
     Principal,
     agent_holder,
 )
-from core.trust.heartbeat_token import PREFIX, read_heartbeat_token
 from core.trust.requests.did_standing import STRANGER, DidStanding, signing_key
+from core.trust.tokens import PREFIX, read_heartbeat_token
 from serve_app.callers.access_tokens import AccessTokens, FetchKeySet, IssuerKeys
 from serve_app.callers.lookups import Lookups, WrongCredentials
 from serve_app.callers.signed_requests import (

@@ -15,8 +15,7 @@ import ipaddress
 from collections.abc import Mapping
 from typing import Any, Final
 
-from core.trust.deployment_keys import DeploymentKeys
-from core.trust.derived_keys import KeyPurpose, derived_keys
+from core.trust.deployment_keys import DeploymentKeys, KeyPurpose, derived_keys
 
 PEER_HEADER: Final = b"x-callboard-peer"
 UNKNOWN: Final = "unknown"

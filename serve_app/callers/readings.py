@@ -18,7 +18,7 @@ from core.errors import ServiceError
 from core.ids import composed_key
 from core.trust.access import Principal
 from ledger.authority import Authority
-from ledger.trust.trust_commands import NoteReading
+from ledger.features.trust import NoteReading
 
 _LOG = logging.getLogger("callboard.api")
 HOUR_MS: Final = 3_600_000

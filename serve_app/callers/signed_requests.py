@@ -43,7 +43,7 @@ from core.trust.requests.signature_fields import (
     read_signature,
 )
 from core.trust.signatures import is_signed_by_key, key_bytes
-from ledger.keys.nonces import Nonce
+from ledger.features.nonces import Nonce
 from serve_app.callers.lookups import BATCH, WAITING_MAX, Lookups, WrongCredentials
 from serve_app.callers.windows import ADDRESSES_MAX, AddressWindows
 

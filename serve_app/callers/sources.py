@@ -12,8 +12,8 @@ from core.settings import Settings
 from core.trust.access import ADMIN, Principal
 from core.trust.requests.did_standing import DidStanding
 from federation.documents import fetch_jwks
-from ledger.keys.did_reads import standing_rows
-from ledger.keys.nonces import NonceStore
+from ledger.features.keys import standing_rows
+from ledger.features.nonces import NonceStore
 from ledger.reads.reader import LedgerReader, RowDict
 from serve_app.callers.auth import FindKeys, Sources, StoredKey
 

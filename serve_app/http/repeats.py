@@ -24,9 +24,7 @@ from core.errors import ErrorCode, ServiceError
 from core.json_text import read_foreign_json, read_json, write_json
 from core.records.bounds import REPEAT_KEY_CHARS_MAX, TIME_MS_MAX
 from core.trust.access import Principal
-from core.trust.deployment_keys import DeploymentKeys
-from core.trust.derived_keys import KeyPurpose
-from core.trust.sealing import NONCE_BYTES, seal, unseal
+from core.trust.deployment_keys import NONCE_BYTES, DeploymentKeys, KeyPurpose, seal, unseal
 from ledger.replies import OUTCOME_UNKNOWN, ReplyStore
 from serve_app.http.calls import REPLAYED, Call, RepeatKey, Repeats, Reply, invalid
 from serve_app.http.compiling import IN_LOOP_BYTES_MAX, in_thread

@@ -32,8 +32,8 @@ from core.workflow.events import BlobRef
 from core.workflow.traces import trace_of
 from core.workflow.transitions import NodeStatus, WorkflowStatus, is_terminal
 from core.workflow.workflow_state import CHOICE, WAITING_FOR, tells_of_wait
-from ledger.agents.agent_live import liveness_of
 from ledger.commands import Outcome
+from ledger.features.agent_live import liveness_of
 from ledger.reads.agent_pages import live_of
 from ledger.reads.reader import RowDict, StoredWorkflow
 from ledger.reads.stored import Balance

@@ -10,8 +10,8 @@ from typing import Any
 
 from core.records.agent import without_standing_bids
 from core.records.bounds import DID_CHARS_MAX
-from ledger.accounts.agent_money import money_owner
-from ledger.proofs.signed_results import is_worker
+from ledger.features.accounts import money_owner
+from ledger.features.receipts import is_worker
 from ledger.reads.reader import RowDict
 from ledger.reads.stored import StoredWorkflow, WorkflowHead
 from serve_app.http.calls import Call, not_found

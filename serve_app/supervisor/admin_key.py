@@ -10,7 +10,7 @@ from pathlib import Path
 
 from core.trust.access import ADMIN, DEFAULT_SCOPES, DEPOSIT
 from ledger.embedded.server import write_private
-from ledger.keys.key_commands import CreateKey
+from ledger.features.keys import CreateKey
 from serve_app.callers.auth import key_hash, new_api_key
 from serve_app.callers.limits import UNLIMITED
 

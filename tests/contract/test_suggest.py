@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ledger.agents.offer_reads import OFFERS_MAX
+from ledger.features.discovery import OFFERS_MAX
 from tests.contract.conftest import (
     Caller,
     MakeAgent,

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.ids import composed_key, event_id, work_key
-from ledger.auctions.auction_commands import bid_key
+from ledger.features.auctions import bid_key
 
 WORKFLOW = "0198c0de-0000-7000-8000-000000000001"
 

@@ -14,7 +14,7 @@ from core.workflow.dag import compile_workflow
 from core.workflow.events import AttemptFinished, Failure, NodeChanged, NodePaid, WorkflowChanged
 from core.workflow.transitions import NodeStatus, WorkflowStatus
 from ledger.commands import Outcome, OutcomeStatus
-from ledger.workflows.workflow_commands import AdvanceWorkflow
+from ledger.features.workflow_commands import AdvanceWorkflow
 
 CHANGED = NodeChanged("a", NodeStatus.RUNNING, 1, "did:x:a", metrics={"latency_ms": 1})
 MANIFEST = {

@@ -11,7 +11,7 @@ from typing import Any, Final, LiteralString
 import psycopg
 from psycopg.rows import dict_row
 
-from ledger.agents.reputation import BOTH, compared
+from ledger.features.reputation import BOTH, compared
 
 # A lock is known by its agent, workflow, node and attempt, or round if it is a bid's; a slash says
 # them in its evidence. Amounts of locks for auctioned nodes are sealed: the accounts must be empty.

@@ -76,7 +76,7 @@ def make_newer_release(folder: Path) -> Path:
         f'    SHARDS_TAKEN = "shards.taken"\n    MEMBER_GREETED = "{NEWER_EVENT}"\n',
     )
     _replace(
-        folder / "ledger/shards/shard_plan.py",
+        folder / "ledger/features/shards.py",
         "    _end_members(ended, batch)\n",
         '    batch.record(AuditEventType.MEMBER_GREETED, ("member", command.member))\n'
         "    _end_members(ended, batch)\n",

@@ -26,7 +26,7 @@ from core.records.manifest import parse_manifest
 from core.settings import Settings
 from core.shards.lease_messages import Lease, Renewal
 from core.workflow.dag import WorkflowLimits, compile_workflow
-from ledger.agents.agent_commands import RegisterAgent
+from ledger.features.agents import RegisterAgent
 from ledger.writer.group_commit import GroupCommit
 from tests.faults.market_load import CAPABILITY, chain
 from tests.ledger.checking import Auditor

@@ -13,7 +13,7 @@ from core.settings import Settings
 from core.shards.lease_messages import Renewal
 from core.workflow.events import NodeChanged
 from ledger.code_version import CODE_VERSION
-from ledger.shards import shard_plan
+from ledger.features import shards as shard_plan
 from ledger.tables.write_function import TEXT
 assert Renewal(member="m").newer == ""
 assert NodeChanged.__struct_fields__[-1] == "shade"

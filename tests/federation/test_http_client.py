@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 import aiohttp
 import pytest
 
-from core.content_coding import BodyDecoder, BodyTooLarge, UndecodableBody
+from federation.content_coding import BodyDecoder, BodyTooLarge, UndecodableBody
 from federation.http_client import HttpClient, HttpRequest, tls_context
 from federation.http_connection import (
     Connection,

@@ -15,8 +15,8 @@ import psycopg.rows
 from core.canonical import canonical
 from core.records.audit import LIFE_EVENTS
 from core.trust.hashchain import GENESIS_HASH, record_hash
-from ledger.agents.reputation import HISTORY, tallies_of_history, tally_of
-from ledger.proofs.books import BooksCheck, Disagreement
+from ledger.features.books import BooksCheck, Disagreement
+from ledger.features.reputation import HISTORY, tallies_of_history, tally_of
 
 _WORLD_ID = 1
 # One round trip: new entries, the accounts they touch and others, the sum, new audit records.

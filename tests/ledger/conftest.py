@@ -7,8 +7,8 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from ledger.agents.offer_index import OfferIndex
 from ledger.embedded.server import EmbeddedPostgres
+from ledger.features.offers import OfferIndex
 from ledger.reads.reader import LedgerReader
 from ledger.writer.store import LedgerStore
 from tests.conftest import Database, copied_database

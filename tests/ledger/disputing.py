@@ -6,8 +6,8 @@ from typing import Any
 
 from core.errors import ErrorCode
 from ledger.commands import Outcome, OutcomeStatus
-from ledger.disputes.dispute_commands import OpenDispute, ResolveDispute
-from ledger.stakes.stake_commands import SlashStake
+from ledger.features.disputes import OpenDispute, ResolveDispute
+from ledger.features.stakes import SlashStake
 from ledger.writer.state_cache import stake_address, stake_locked_address, wallet_address
 from ledger.writer.store import LedgerStore
 from tests.conftest import Database

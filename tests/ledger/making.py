@@ -14,17 +14,17 @@ from core.ids import uuid7
 from core.shards.shard import SHARDS
 from core.workflow.events import AttemptFinished, NodeChanged, NodePaid, Record, WorkflowChanged
 from core.workflow.transitions import NodeStatus, WorkflowStatus
-from ledger.accounts.account_commands import Deposit
-from ledger.agents.agent_commands import RegisterAgent
 from ledger.commands import Command, Outcome
-from ledger.keys.key_commands import CreateKey
+from ledger.features.accounts import Deposit
+from ledger.features.agents import RegisterAgent
+from ledger.features.head_row import WRITER_LOCK
+from ledger.features.keys import CreateKey
+from ledger.features.shards import GiveShards, JoinCluster, TakeShards
+from ledger.features.trust import RevokeAgent, UnrevokeAgent
+from ledger.features.workflow_commands import AdvanceWorkflow, PublishWorkflow
 from ledger.reads.stored import RowDict
 from ledger.registry import kind_of
-from ledger.shards.head_row import WRITER_LOCK
-from ledger.shards.shard_commands import GiveShards, JoinCluster, TakeShards
 from ledger.tables.write_function import WRITES
-from ledger.trust.trust_commands import RevokeAgent, UnrevokeAgent
-from ledger.workflows.workflow_commands import AdvanceWorkflow, PublishWorkflow
 from ledger.writer.batch import Batch
 from ledger.writer.group_commit import GroupCommit
 from ledger.writer.store import Genesis, LedgerStore

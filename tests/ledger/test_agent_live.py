@@ -11,14 +11,14 @@ import pytest
 
 from core.errors import ErrorCode, ServiceError
 from core.market.agent_liveness import HEARTBEAT_TTL_MS, UNHEARD
-from ledger.agents.agent_live import (
+from ledger.features.agent_live import (
     PROBE_PAUSE_MS,
     Heartbeat,
     LivenessStore,
     liveness_of,
     probes_due,
 )
-from ledger.agents.directory_reads import LIVE
+from ledger.features.directory import LIVE
 from ledger.reads.reader import LedgerReader
 from ledger.writer.store import LedgerStore
 from tests.conftest import Database

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from core.errors import ErrorCode
-from ledger.agents.agent_commands import DeregisterAgent
 from ledger.commands import Command, OutcomeStatus
+from ledger.features.agents import DeregisterAgent
 from ledger.reads.reader import LedgerReader
 from ledger.writer.store import LedgerStore
 from tests.conftest import Database

@@ -11,13 +11,13 @@ from core.errors import ErrorCode, ServiceError
 from core.market.auction import LIVE_BIDS_MAX, Award, Bid, award_auction, displaced_bid
 from core.workflow.events import AuctionClosed, AuctionOpened, NodeChanged
 from core.workflow.transitions import NodeStatus
-from ledger.auctions.auction_commands import (
+from ledger.commands import Outcome, OutcomeStatus
+from ledger.features.auctions import (
     EndBidding,
     PlaceBid,
     bid_key,
     bids_key,
 )
-from ledger.commands import Outcome, OutcomeStatus
 from ledger.writer.state_cache import OpenRound
 from ledger.writer.store import LedgerStore
 from tests.ledger.checking import Auditor

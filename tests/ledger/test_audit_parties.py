@@ -14,12 +14,12 @@ from core.market.auction import Bid
 from core.market.pricing import FixedPrice
 from core.workflow.events import AuctionClosed, NodeChanged, WorkflowChanged
 from core.workflow.transitions import NodeStatus, WorkflowStatus
-from ledger.auctions.auction_commands import KeepBid
 from ledger.commands import Command
-from ledger.disputes.dispute_commands import GiveFeedback
-from ledger.identity.name_commands import RegisterName, RenewName
-from ledger.keys.key_commands import RevokeKey
-from ledger.tasks.task_commands import SettleTask, settle_task_key
+from ledger.features.auctions import KeepBid
+from ledger.features.disputes import GiveFeedback
+from ledger.features.keys import RevokeKey
+from ledger.features.names import RegisterName, RenewName
+from ledger.features.tasks import SettleTask, settle_task_key
 from ledger.writer.store import LedgerStore
 from tests.ledger import test_auctions as auctions
 from tests.ledger.checking import Auditor

@@ -15,8 +15,8 @@ import sqlalchemy as sql
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 from core.workflow.events import StakeFreed
-from ledger.invoices.invoice_content import with_content
-from ledger.proofs.books import BooksCheck, Disagreement
+from ledger.features.books import BooksCheck, Disagreement
+from ledger.features.invoices import with_content
 from ledger.reads.reader import LedgerReader
 from ledger.reads.stored import RowDict
 from ledger.schema import engine_url

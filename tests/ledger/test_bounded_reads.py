@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import orjson
 
+from ledger.features.workflow_reads import have_ended
 from ledger.reads.reader import LedgerReader
-from ledger.workflows.endings import have_ended
 from ledger.writer.store import LedgerStore
 from tests.ledger.making import AT, CREDIT, Flow, card, new_id
 

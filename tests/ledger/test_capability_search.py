@@ -11,12 +11,11 @@ import sqlalchemy as sql
 from msgspec.structs import replace
 
 from core.errors import ServiceError
-from ledger.agents import offer_candidates, offer_index
-from ledger.agents.agent_commands import DeregisterAgent, RegisterAgent
-from ledger.agents.capability_search import find_capabilities
-from ledger.agents.discovery_reads import Asked, find_offers
-from ledger.agents.offer_index import STEPS_MAX, OfferIndex
-from ledger.agents.offer_reads import offers_for_draft
+from ledger.features import offers as offer_candidates
+from ledger.features import offers as offer_index
+from ledger.features.agents import DeregisterAgent, RegisterAgent
+from ledger.features.discovery import Asked, find_capabilities, find_offers, offers_for_draft
+from ledger.features.offers import STEPS_MAX, OfferIndex
 from ledger.reads.reader import LedgerReader
 from ledger.writer.store import LedgerStore
 from tests.conftest import Database

@@ -13,9 +13,13 @@ from msgspec.structs import replace
 
 from core.errors import ErrorCode
 from core.records.statuses import OwnershipProof
-from ledger.capabilities.version_commands import DeprecateVersion, PublishVersion
-from ledger.capabilities.version_reads import ABSENT_MS_MAX, first_offer
 from ledger.commands import OutcomeStatus
+from ledger.features.capability_versions import (
+    ABSENT_MS_MAX,
+    DeprecateVersion,
+    PublishVersion,
+    first_offer,
+)
 from ledger.reads.reader import LedgerReader
 from ledger.writer.store import LedgerStore
 from tests.conftest import Database

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from ledger.agents.agent_commands import DeregisterAgent
-from ledger.agents.directory_reads import AGENTS, PAGE_ROWS, REPUTATIONS
+from ledger.features.agents import DeregisterAgent
+from ledger.features.directory import AGENTS, PAGE_ROWS, REPUTATIONS
 from ledger.reads.reader import LedgerReader
 from ledger.writer.store import LedgerStore
 from tests.conftest import Database

@@ -10,12 +10,11 @@ import psycopg
 import pytest
 
 from core.errors import ErrorCode, ServiceError
-from ledger.agents import discovery_reads, offer_candidates
-from ledger.agents.agent_commands import DeregisterAgent, RegisterAgent
-from ledger.agents.capability_search import find_capabilities
-from ledger.agents.discovery_reads import Asked, find_offers
-from ledger.agents.offer_candidates import HITS_MAX
-from ledger.agents.offer_index import OfferIndex
+from ledger.features import discovery as discovery_reads
+from ledger.features import offers as offer_candidates
+from ledger.features.agents import DeregisterAgent, RegisterAgent
+from ledger.features.discovery import Asked, find_capabilities, find_offers
+from ledger.features.offers import HITS_MAX, OfferIndex
 from ledger.reads.reader import LedgerReader
 from ledger.reads.search_reads import SearchReads
 from ledger.writer.store import LedgerStore

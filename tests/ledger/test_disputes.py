@@ -10,9 +10,9 @@ from msgspec import structs
 from core.errors import ErrorCode
 from core.records.statuses import OwnershipProof
 from core.workflow.transitions import WorkflowStatus
-from ledger.accounts.account_commands import CollectCredits
 from ledger.commands import OutcomeStatus
-from ledger.disputes.dispute_reads import dispute_row
+from ledger.features.accounts import CollectCredits
+from ledger.features.disputes import dispute_row
 from ledger.reads.reader import LedgerReader
 from ledger.writer.store import LedgerStore
 from tests.ledger.checking import Auditor

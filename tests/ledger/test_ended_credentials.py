@@ -19,9 +19,9 @@ from core.records.statuses import OwnershipProof
 from core.trust.did_key import did_of_key
 from ledger.authority import AuthorizedCommand, OpenedBy, SignedBy
 from ledger.commands import Command, OutcomeStatus
-from ledger.keys.key_commands import RevokeKey, RotateKey
-from ledger.peers.peers import AddPeer, RemovePeer
-from ledger.proofs.signing_keys import RotateSigningKey
+from ledger.features.keys import RevokeKey, RotateKey
+from ledger.features.peers import AddPeer, RemovePeer
+from ledger.features.signing_keys import RotateSigningKey
 from ledger.registry import KINDS
 from ledger.writer.store import LedgerStore
 from tests.ledger.checking import Auditor

@@ -12,8 +12,8 @@ import pytest
 
 from core.errors import ErrorCode
 from core.records.statuses import OwnershipProof
-from ledger.agents.agent_commands import DeregisterAgent
-from ledger.identity.agent_key_commands import RotateAgentKey
+from ledger.features.agent_keys import RotateAgentKey
+from ledger.features.agents import DeregisterAgent
 from ledger.writer.store import LedgerStore
 from tests.ledger.checking import Auditor
 from tests.ledger.making import AGENT, AT, PAYER, NextWriter, card, new_key

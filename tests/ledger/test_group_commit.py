@@ -15,11 +15,11 @@ from msgspec.structs import replace
 from core.errors import ErrorCode, ServiceError
 from core.records.statuses import OwnershipProof
 from core.workflow.events import AttemptFinished
-from ledger.capabilities.version_reads import lines_of_claim
 from ledger.commands import Command, Outcome, OutcomeStatus
-from ledger.disputes.dispute_commands import OpenDispute
 from ledger.errors import LedgerFenced, LedgerIntegrityError, LedgerUnavailable
-from ledger.keys.key_commands import RevokeKey
+from ledger.features.capability_versions import lines_of_claim
+from ledger.features.disputes import OpenDispute
+from ledger.features.keys import RevokeKey
 from ledger.reads.reader import LedgerReader
 from ledger.writer.group_commit import GroupCommit
 from ledger.writer.store import LedgerStore

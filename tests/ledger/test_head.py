@@ -21,7 +21,7 @@ from core.shards.leases import FIRST_LEASE_MS
 from core.shards.shard import SHARDS
 from ledger.commands import Command, Outcome, OutcomeStatus
 from ledger.errors import LedgerFenced, LedgerIntegrityError
-from ledger.shards.head_row import WRITER_LOCK, HeadReader, LedgerHead, wait_for_lock
+from ledger.features.head_row import WRITER_LOCK, HeadReader, LedgerHead, wait_for_lock
 from ledger.writer.group_commit import GroupCommit
 from tests.conftest import Database
 from tests.ledger.checking import Auditor

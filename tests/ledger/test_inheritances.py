@@ -11,20 +11,22 @@ from msgspec.structs import replace
 
 from core.errors import ErrorCode
 from core.records.statuses import OwnershipProof
-from core.trust.identity.inheritance import DAY_MS
-from ledger.agents.agent_live import Heartbeat, LivenessStore
-from ledger.agents.directory_reads import AGENTS
+from core.trust.identity.succession import DAY_MS
 from ledger.commands import Command, OutcomeStatus
-from ledger.identity.inheritance_commands import (
+from ledger.features.agent_live import Heartbeat, LivenessStore
+from ledger.features.directory import AGENTS
+from ledger.features.inheritance import (
+    _DUE,
     CancelInheritance,
     RunInheritance,
     SetInheritance,
+    due_switches,
+    switch_row,
 )
-from ledger.identity.name_commands import RegisterName
-from ledger.identity.readiness import ReadinessStore
-from ledger.identity.switches import _DUE, due_switches, switch_row
+from ledger.features.names import RegisterName
+from ledger.features.readiness import ReadinessStore
+from ledger.features.stakes import DepositStake
 from ledger.reads.reader import LedgerReader
-from ledger.stakes.stake_commands import DepositStake
 from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.checking import Auditor, rows_read

@@ -14,11 +14,19 @@ import pytest
 
 from core.errors import ErrorCode, ServiceError
 from ledger.commands import Outcome, OutcomeStatus
-from ledger.disputes.dispute_commands import OpenDispute, ResolveDispute
-from ledger.invoices import invoice_content
-from ledger.invoices.invoice_commands import CreateInvoice, SettleInvoice, invoice_settled_key
-from ledger.invoices.invoice_content import is_same, standing_invoice, with_content
-from ledger.invoices.invoice_reads import invoice_row, invoice_rows, line_rows
+from ledger.features import invoices as invoice_content
+from ledger.features.disputes import OpenDispute, ResolveDispute
+from ledger.features.invoices import (
+    CreateInvoice,
+    SettleInvoice,
+    invoice_row,
+    invoice_rows,
+    invoice_settled_key,
+    is_same,
+    line_rows,
+    standing_invoice,
+    with_content,
+)
 from ledger.reads.reader import LedgerReader
 from ledger.reads.turns import READS_OF_ONE_MAX
 from ledger.writer.store import LedgerStore

@@ -12,9 +12,8 @@ from msgspec.structs import replace
 
 from core.errors import ErrorCode
 from core.market.auction import KEPT_BIDS_MAX
-from ledger.auctions.auction_commands import NO_ROUND, KeepBid, bid_key
-from ledger.auctions.round_loading import COUNT_KEPT
 from ledger.commands import OutcomeStatus
+from ledger.features.auctions import COUNT_KEPT, NO_ROUND, KeepBid, bid_key
 from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.checking import Auditor, connect

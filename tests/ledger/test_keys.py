@@ -10,8 +10,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from core.errors import ErrorCode
-from ledger.keys.key_commands import CreateKey, RevokeKey, RotateKey
-from ledger.keys.key_loading import _COUNT, _LIVE
+from ledger.features.keys import _COUNT, _LIVE, CreateKey, RevokeKey, RotateKey
 from ledger.writer.store import LedgerStore
 from tests.ledger.checking import Auditor, connect, rows_read
 from tests.ledger.conftest import Database

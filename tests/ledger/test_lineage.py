@@ -10,7 +10,7 @@ import pytest
 
 from core.canonical import hash_bytes, hash_text
 from core.records.statuses import OwnershipProof
-from ledger.agents.agent_commands import DeregisterAgent
+from ledger.features.agents import DeregisterAgent
 from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.checking import Auditor, connect

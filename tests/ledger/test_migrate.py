@@ -14,6 +14,7 @@ from alembic.util import CommandError
 
 from ledger.commands import Outcome
 from ledger.errors import SchemaTooNew
+from ledger.features.head_row import WRITER_LOCK
 from ledger.migrate import (
     MIGRATIONS,
     SchemaUnknown,
@@ -23,7 +24,6 @@ from ledger.migrate import (
     migrate,
 )
 from ledger.schema import driver_url, engine_url, metadata
-from ledger.shards.head_row import WRITER_LOCK
 from ledger.tables.write_function import FUNCTION, lock_of
 from ledger.writer.store import LedgerStore
 from tests.conftest import Database

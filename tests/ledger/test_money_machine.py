@@ -14,27 +14,26 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from core.workflow.events import Record
-from ledger.auctions.auction_commands import KeepBid
-from ledger.capabilities.version_commands import DeprecateVersion, PublishVersion
-from ledger.disputes.dispute_commands import GiveFeedback
-from ledger.identity.agent_key_commands import RotateAgentKey
-from ledger.identity.inheritance_commands import CancelInheritance
-from ledger.identity.name_commands import RegisterName, ReleaseName, RenewName, TransferName
-from ledger.identity.recovery_commands import (
+from ledger.features.agent_keys import RotateAgentKey
+from ledger.features.auctions import KeepBid
+from ledger.features.capability_versions import DeprecateVersion, PublishVersion
+from ledger.features.disputes import GiveFeedback
+from ledger.features.inheritance import CancelInheritance
+from ledger.features.keys import CreateKey, RevokeKey, RotateKey
+from ledger.features.names import RegisterName, ReleaseName, RenewName, TransferName
+from ledger.features.peer_money import SettlePeer
+from ledger.features.peers import AddPeer, RemovePeer, RotatePeerKey
+from ledger.features.prices import SetPrice
+from ledger.features.receipts import SubmitReceipt
+from ledger.features.recovery import (
     CancelRecovery,
     CompleteRecovery,
     RequestRecovery,
     SetGuardians,
 )
-from ledger.keys.key_commands import CreateKey, RevokeKey, RotateKey
-from ledger.peers.peer_money import SettlePeer
-from ledger.peers.peers import AddPeer, RemovePeer, RotatePeerKey
-from ledger.prices.price_commands import SetPrice
-from ledger.proofs.signing_keys import RotateSigningKey
-from ledger.proofs.submitted_receipts import SubmitReceipt
-from ledger.registry import KINDS
-from ledger.shards.shard_commands import ChangeMember, GiveShards
-from ledger.subnets.subnet_commands import (
+from ledger.features.shards import ChangeMember, GiveShards
+from ledger.features.signing_keys import RotateSigningKey
+from ledger.features.subnets import (
     AddSubnetMember,
     CreatePolicy,
     CreateSubnet,
@@ -42,14 +41,15 @@ from ledger.subnets.subnet_commands import (
     RemoveSubnet,
     RemoveSubnetMember,
 )
-from ledger.tasks.task_commands import SettleTask
-from ledger.triggers.trigger_commands import (
+from ledger.features.tasks import SettleTask
+from ledger.features.trust import NoteReading
+from ledger.features.workflow_commands import (
     ChangeTrigger,
     CreateTrigger,
     EndTrigger,
     NoteRun,
 )
-from ledger.trust.trust_commands import NoteReading
+from ledger.registry import KINDS
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
 from tests.ledger.machine.auctions import AuctionRules

@@ -12,7 +12,7 @@ from core.errors import ErrorCode
 from core.records.statuses import OwnershipProof
 from core.trust.identity.name_terms import add_months
 from ledger.commands import Command, OutcomeStatus
-from ledger.identity.name_commands import RegisterName, ReleaseName, RenewName, TransferName
+from ledger.features.names import RegisterName, ReleaseName, RenewName, TransferName
 from ledger.writer.store import LedgerStore
 from tests.ledger.checking import Auditor
 from tests.ledger.making import AGENT, AT, PAYER, NextWriter, card, new_key

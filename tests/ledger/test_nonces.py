@@ -10,8 +10,8 @@ import psycopg
 import pytest
 
 from core.trust.requests.request_signature import AGE_S_MAX
-from ledger.keys.did_reads import standing_rows
-from ledger.keys.nonces import Nonce, NonceStore
+from ledger.features.keys import standing_rows
+from ledger.features.nonces import Nonce, NonceStore
 from ledger.reads.reader import LedgerReader
 from tests.conftest import Database
 from tests.ledger.making import AGENT, AT, PAYER, NextWriter, api_key, card, revoke

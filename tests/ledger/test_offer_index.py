@@ -8,8 +8,8 @@ from collections.abc import Collection
 import pytest
 
 from core.errors import ErrorCode, ServiceError
-from ledger.agents import offer_index
-from ledger.agents.offer_index import OfferIndex
+from ledger.features import offers as offer_index
+from ledger.features.offers import OfferIndex
 
 
 class Index(OfferIndex):

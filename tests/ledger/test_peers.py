@@ -21,18 +21,21 @@ from core.records.api.peers import OfferSent, PeerHeartbeat, TrustEventRead, Tru
 from core.records.statuses import SubnetType
 from core.settings import Settings
 from core.trust.signing_keys import SigningKey
-from ledger.keys.did_reads import standing_rows
-from ledger.peers.own_state import read_own_did, read_own_state, read_trust_events
-from ledger.peers.peer_reads import (
+from ledger.features.keys import standing_rows
+from ledger.features.own_state import read_own_did, read_own_state, read_trust_events
+from ledger.features.peers import (
+    PEERS_MAX,
+    AddPeer,
     PeerReader,
+    PeerStore,
+    RemovePeer,
+    RotatePeerKey,
     is_agent_revoked,
     peer_row,
     present_peers,
     read_peer_dids,
 )
-from ledger.peers.peer_store import PeerStore
-from ledger.peers.peers import PEERS_MAX, AddPeer, RemovePeer, RotatePeerKey
-from ledger.prices.price_commands import SetPrice
+from ledger.features.prices import SetPrice
 from ledger.reads.reader import LedgerReader
 from ledger.writer.store import LedgerStore
 from tests.conftest import Database
@@ -293,7 +296,7 @@ async def test_revocations_of_a_peer_are_stored_in_order_lifted_and_bounded(
     assert await revoked() == [back, AGENT]
     await store.commit([unrevoke(back), unrevoke(AGENT)], AT)
     # Beyond the bound the oldest go; the position moves on.
-    monkeypatch.setattr("ledger.peers.peer_store.REVOKED_MAX", 2)
+    monkeypatch.setattr("ledger.features.peers.REVOKED_MAX", 2)
     assert await peers.store_trust("p1", page(9, 12, ("revoked", there), ("revoked", back)))
     assert await revoked() == [there, back]
     third = page(12, 14, ("revoked", "did:test:nobody"), ("revoked", back))

@@ -7,8 +7,7 @@ from decimal import Decimal
 from core.market.pricing import FixedPrice, Price, TokenPrice
 from core.money import MICRO_PER_CENT
 from ledger.commands import OutcomeStatus
-from ledger.prices.price_commands import SetPrice
-from ledger.prices.price_reads import price_row
+from ledger.features.prices import SetPrice, price_row
 from ledger.reads.reader import LedgerReader
 from ledger.writer.store import LedgerStore
 from tests.conftest import Database

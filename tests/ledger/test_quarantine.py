@@ -9,7 +9,7 @@ from core.errors import ErrorCode
 from core.workflow.events import WorkflowChanged
 from core.workflow.transitions import WorkflowStatus
 from ledger.commands import OutcomeStatus
-from ledger.workflows.workflow_commands import AdvanceWorkflow, ResumeWorkflow
+from ledger.features.workflow_commands import AdvanceWorkflow, ResumeWorkflow
 from ledger.writer.store import LedgerStore
 from tests.ledger.checking import Auditor
 from tests.ledger.making import (

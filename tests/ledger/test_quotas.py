@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from core.errors import ErrorCode
 from core.market.sharing.quota import DAY_MS, QuotaLimits, day_start_ms
 from ledger.commands import Outcome, OutcomeStatus
-from ledger.quotas.quota_commands import SetQuota
-from ledger.workflows.workflow_commands import PublishWorkflow
+from ledger.features.quotas import SetQuota
+from ledger.features.workflow_commands import PublishWorkflow
 from ledger.writer.store import LedgerStore
 from tests.ledger.checking import Auditor
 from tests.ledger.making import (

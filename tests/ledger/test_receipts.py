@@ -9,11 +9,10 @@ import psycopg
 import pytest
 
 from core.errors import ServiceError
-from core.trust.deployment_keys import DeploymentKeys
-from core.trust.sealing import NONCE_BYTES
+from core.trust.deployment_keys import NONCE_BYTES, DeploymentKeys
 from core.trust.signing_keys import SigningKey
-from ledger.proofs.receipts import ReceiptStore, receipt_rows
-from ledger.proofs.signing_keys import RotateSigningKey
+from ledger.features.receipts import ReceiptStore, receipt_rows
+from ledger.features.signing_keys import RotateSigningKey
 from ledger.reads.reader import LedgerReader
 from ledger.writer.store import Genesis
 from tests.conftest import Database

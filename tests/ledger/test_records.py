@@ -13,11 +13,14 @@ from core.canonical import hash_bytes
 from core.errors import ServiceError
 from core.workflow.events import BlobRef, NodeChanged
 from core.workflow.transitions import NodeStatus
+from ledger.features.workflow_reads import (
+    dispatched_nodes,
+    workflow_heads,
+    workflow_records,
+    workflow_rows,
+)
 from ledger.reads.prepared import PreparedStatement
 from ledger.reads.reader import LedgerReader
-from ledger.workflows.result_reads import dispatched_nodes, workflow_rows
-from ledger.workflows.workflow_heads import workflow_heads
-from ledger.workflows.workflow_records import workflow_records
 from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.making import AGENT, AT, CREDIT, PAYER, Flow, new_id

@@ -13,12 +13,11 @@ from msgspec.structs import replace
 
 from core.errors import ErrorCode
 from core.trust.identity.agent_keys import KEY_AGE_MS_MIN, KEYS_MAX
-from core.trust.identity.recovery import HOUR_MS, recovery_id
-from ledger.agents.agent_commands import RegisterAgent
+from core.trust.identity.succession import HOUR_MS, recovery_id
 from ledger.commands import OutcomeStatus
-from ledger.identity.guardian_rows import guardian_sets
-from ledger.identity.identity_reads import due_recoveries, guardian_row
-from ledger.identity.recovery_commands import (
+from ledger.features.agents import RegisterAgent
+from ledger.features.identity_reads import due_recoveries, guardian_row, guardian_sets
+from ledger.features.recovery import (
     CancelRecovery,
     CompleteRecovery,
     RequestRecovery,

@@ -15,7 +15,7 @@ from core.shards.leases import FIRST_LEASE_MS, LEASE_MS, PROOF_MS, STARVED_MS
 from core.shards.shard import SHARDS
 from ledger.commands import Command, Outcome, OutcomeStatus
 from ledger.errors import LedgerIntegrityError
-from ledger.shards.shard_commands import ChangeMember
+from ledger.features.shards import ChangeMember
 from ledger.writer.group_commit import GroupCommit
 from tests.conftest import Database
 from tests.ledger.checking import Auditor

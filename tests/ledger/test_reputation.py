@@ -13,14 +13,14 @@ from core.errors import ErrorCode
 from core.market.reputation import Tally
 from core.workflow.events import AttemptFinished, NodeChanged, Record, WorkflowChanged
 from core.workflow.transitions import NodeStatus, WorkflowStatus
-from ledger.accounts.account_reads import reputation_row
-from ledger.agents.agent_commands import RebuildReputation
-from ledger.agents.reputation import (
+from ledger.commands import Command
+from ledger.features.accounts import reputation_row
+from ledger.features.agents import RebuildReputation
+from ledger.features.reputation import (
     corrections,
     read_compared,
     tally_of,
 )
-from ledger.commands import Command
 from ledger.reads.reader import LedgerReader
 from ledger.writer.store import LedgerStore
 from tests.conftest import Database

@@ -10,23 +10,21 @@ import pytest
 
 from core.errors import ServiceError
 from core.records.statuses import TriggerKind
-from core.trust.deployment_keys import DeploymentKeys
-from core.trust.derived_keys import KeyPurpose
-from core.trust.sealing import NONCE_BYTES, seal, unseal
+from core.trust.deployment_keys import NONCE_BYTES, DeploymentKeys, KeyPurpose, seal, unseal
 from core.trust.signing_keys import SigningKey
-from ledger.agents.sealed_secrets import (
+from ledger.features.sealed_secrets import (
     SECRETS_MAX,
     SealedSecrets,
     made_with_key,
     seal_anew,
     sealed_secrets,
 )
-from ledger.proofs.signing_keys import read_signing_key
+from ledger.features.signing_keys import read_signing_key
+from ledger.features.triggers import trigger_row
+from ledger.features.webhooks import WebhookStore, webhook_rows
+from ledger.features.workflow_commands import CreateTrigger, TriggerTerms
 from ledger.reads.reader import LedgerReader
 from ledger.replies import ReplyStore
-from ledger.triggers.trigger_commands import CreateTrigger, TriggerTerms
-from ledger.triggers.trigger_reads import trigger_row
-from ledger.webhooks.webhooks import WebhookStore, webhook_rows
 from ledger.writer.store import Genesis
 from tests.conftest import Database
 from tests.ledger.making import AT, PAYER, card, new_id, new_key, open_store

@@ -12,8 +12,7 @@ from core.shards.lease_messages import HeldShard, MemberState
 from core.shards.shard import SHARDS, id_in_shard, shard_of
 from ledger.commands import Command, Outcome, OutcomeStatus
 from ledger.errors import LedgerUnavailable
-from ledger.shards.shard_commands import ChangeMember
-from ledger.shards.shard_plan import MEMBERS_MAX
+from ledger.features.shards import MEMBERS_MAX, ChangeMember
 from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.checking import Auditor

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from core.errors import ErrorCode
-from ledger.agents.agent_commands import DeregisterAgent
 from ledger.commands import Outcome, OutcomeStatus
-from ledger.stakes.stake_commands import DepositStake, WithdrawStake
+from ledger.features.agents import DeregisterAgent
+from ledger.features.stakes import DepositStake, WithdrawStake
 from ledger.writer.store import LedgerStore
 from tests.ledger.checking import Auditor
 from tests.ledger.making import AGENT, AT, CREDIT, card, deposit, new_key

@@ -10,7 +10,7 @@ from core.workflow.events import AttemptFinished, NodeChanged, WorkflowChanged
 from core.workflow.transitions import NodeStatus, WorkflowStatus
 from ledger.commands import OutcomeStatus
 from ledger.errors import BatchRefused, LedgerFenced
-from ledger.keys.key_commands import RevokeKey
+from ledger.features.keys import RevokeKey
 from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.checking import Auditor

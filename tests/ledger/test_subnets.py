@@ -9,19 +9,21 @@ from msgspec.structs import replace
 from core.errors import ErrorCode
 from core.records.statuses import PolicyType, SubnetType
 from core.subnets.policies import NodeRate, Policy
-from ledger.agents.directory_reads import SUBNETS
 from ledger.commands import OutcomeStatus
-from ledger.reads.prepared import PreparedReads
-from ledger.reads.reader import LedgerReader
-from ledger.subnets.subnet_commands import (
+from ledger.features.directory import SUBNETS
+from ledger.features.subnets import (
     AddSubnetMember,
     CreatePolicy,
     CreateSubnet,
     RemovePolicy,
     RemoveSubnet,
     RemoveSubnetMember,
+    binding_policies,
+    has_joined,
+    subnet_rows,
 )
-from ledger.subnets.subnet_reads import binding_policies, has_joined, subnet_rows
+from ledger.reads.prepared import PreparedReads
+from ledger.reads.reader import LedgerReader
 from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.checking import Auditor

@@ -9,8 +9,16 @@ from typing import Any
 import pytest
 
 from core.workflow.events import NodeChanged
-from ledger.tables.encoding import Encoded, EncodedDumper, encode_json, hex_text
-from ledger.tables.table import Column, Kind, Row, Table
+from ledger.tables.table import (
+    Column,
+    Encoded,
+    EncodedDumper,
+    Kind,
+    Row,
+    Table,
+    encode_json,
+    hex_text,
+)
 from ledger.tables.work_tables import NODE, NODES
 from ledger.tables.write_function import FUNCTION, TEXT, WRITES
 from ledger.tables.writes import Write, upsert

@@ -11,10 +11,9 @@ import pytest
 
 from core.errors import ErrorCode, ServiceError
 from core.market.pricing import FixedPrice
-from ledger.agents.agent_live import Heartbeat, LivenessStore
-from ledger.agents.directory_reads import KINDS, LIVE, Since
-from ledger.prices.price_commands import SetPrice
-from ledger.reads.directory_tail import DirectoryTail, Look
+from ledger.features.agent_live import Heartbeat, LivenessStore
+from ledger.features.directory import KINDS, LIVE, DirectoryTail, Look, Since
+from ledger.features.prices import SetPrice
 from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.checking import Auditor, connect

@@ -9,7 +9,7 @@ import sqlalchemy as sql
 
 from core.workflow.events import NodeChanged, WorkflowChanged
 from core.workflow.transitions import NodeStatus, WorkflowStatus
-from ledger.proofs.traces import traced_nodes
+from ledger.features.traces import traced_nodes
 from ledger.reads.reader import LedgerReader
 from ledger.reads.stored import RowDict
 from ledger.writer.store import LedgerStore

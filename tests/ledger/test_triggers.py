@@ -20,27 +20,27 @@ from core.workflow.events import WorkflowChanged
 from core.workflow.transitions import WorkflowStatus
 from ledger.authority import Credential, OpenedBy, SignedBy
 from ledger.commands import Command, Outcome, OutcomeStatus
-from ledger.keys.key_commands import RevokeKey
-from ledger.proofs.audit_log import newest_entry_id
-from ledger.reads.reader import LedgerReader
-from ledger.triggers.run_plan import REFUSALS_MAX
-from ledger.triggers.trigger_commands import (
-    ChangeTrigger,
-    CreateTrigger,
-    EndTrigger,
-    NoteRun,
-    TriggerRun,
-    TriggerTerms,
-    run_command_key,
-)
-from ledger.triggers.trigger_reads import (
+from ledger.features.audit_log import newest_entry_id
+from ledger.features.keys import RevokeKey
+from ledger.features.triggers import (
+    REFUSALS_MAX,
     count_triggers,
     due_triggers,
     event_row,
     run_rows,
     trigger_row,
 )
-from ledger.workflows.workflow_commands import PublishWorkflow
+from ledger.features.workflow_commands import (
+    ChangeTrigger,
+    CreateTrigger,
+    EndTrigger,
+    NoteRun,
+    PublishWorkflow,
+    TriggerRun,
+    TriggerTerms,
+    run_command_key,
+)
+from ledger.reads.reader import LedgerReader
 from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.checking import Auditor

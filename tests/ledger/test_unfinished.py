@@ -10,13 +10,13 @@ from msgspec.structs import replace
 
 from core.errors import ErrorCode, ServiceError
 from core.shards.shard import SHARDS, id_in_shard
-from ledger.agents.directory_reads import AGENTS
-from ledger.reads.reader import LedgerReader, RowDict
-from ledger.workflows.unfinished import (
+from ledger.features.directory import AGENTS
+from ledger.features.unfinished import (
     _SIZES,
     PageKey,
     UnfinishedPages,
 )
+from ledger.reads.reader import LedgerReader, RowDict
 from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.making import AT, Flow, all_of, card, new_id

@@ -13,18 +13,21 @@ from msgspec.structs import replace
 from psycopg import DatabaseError
 
 from core.shards.lease_messages import MemberState
-from core.trust.identity.recovery import recovery_id
-from ledger.peers.peers import RemovePeer
+from core.trust.identity.succession import recovery_id
+from ledger.features.peers import RemovePeer
+from ledger.features.shards import ChangeMember
 from ledger.schema import WRITER_ROLE
-from ledger.shards.shard_commands import ChangeMember
-from ledger.tables.capability_tables import DEPRECATED_VERSIONS
 from ledger.tables.cluster_tables import MEMBERS, SHARDS
-from ledger.tables.encoding import Encoded, EncodedDumper, hex_text
+from ledger.tables.federation_tables import PEERS, REMOVED_PEERS, ROTATED_PEER_KEYS
 from ledger.tables.identity_tables import ENDED_INHERITANCES, RECOVERIES, RELEASED_NAMES
-from ledger.tables.market_tables import CORRECTIONS, RESOLVED_DISPUTES, ROTATED_KEYS
+from ledger.tables.market_tables import (
+    CORRECTIONS,
+    DEPRECATED_VERSIONS,
+    RESOLVED_DISPUTES,
+    ROTATED_KEYS,
+)
 from ledger.tables.money_tables import RELEASES, SETTLED_INVOICES
-from ledger.tables.peer_tables import PEERS, REMOVED_PEERS, ROTATED_PEER_KEYS
-from ledger.tables.table import Row
+from ledger.tables.table import Encoded, EncodedDumper, Row, hex_text
 from ledger.tables.trigger_tables import TRIGGER_CHANGES
 from ledger.tables.work_tables import CLOSED_AUCTIONS, HALTS, NODES, WORKFLOW_CHANGES
 from ledger.tables.write_function import FUNCTION, PARAMETERS, WRITES

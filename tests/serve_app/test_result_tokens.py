@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from core.trust.deployment_keys import DeploymentKeys
-from core.trust.result_token import result_id
+from core.trust.tokens import result_id
 from serve_app.operations.work.results import is_token
 
 KEYS = DeploymentKeys([(1, bytes(range(32)))])

@@ -18,7 +18,7 @@ from core.settings import Settings
 from core.trust.access import Principal
 from core.workflow.events import NodeChanged
 from core.workflow.transitions import NodeStatus
-from ledger.agents.agent_live import LivenessStore
+from ledger.features.agent_live import LivenessStore
 from ledger.writer.store import LedgerStore
 from serve_app.http.calls import Operation
 from serve_app.operations.agents.heartbeat_store import Heartbeats

@@ -8,8 +8,8 @@ from typing import Any
 
 from core.errors import ErrorCode
 from core.workflow.events import AuctionClosed, AuctionOpened, Record
-from ledger.auctions.auction_commands import EndBidding, PlaceBid
 from ledger.commands import Outcome, OutcomeStatus
+from ledger.features.auctions import EndBidding, PlaceBid
 
 Place = tuple[str, str]
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from core.workflow.events import NodeChanged, WorkflowChanged
 from core.workflow.transitions import is_terminal
 from ledger.commands import Command
-from ledger.workflows.workflow_commands import AdvanceWorkflow, PublishWorkflow
+from ledger.features.workflow_commands import AdvanceWorkflow, PublishWorkflow
 from tests.simulation.loop import InjectedFault
 
 if TYPE_CHECKING:

@@ -15,27 +15,27 @@ from core.errors import ErrorCode
 from core.market.reputation import PROMISED_MS
 from core.workflow.events import AttemptFinished, NodeChanged, NodePaid, Record, WorkflowChanged
 from core.workflow.transitions import WorkflowStatus, is_terminal
-from ledger.accounts.account_commands import Deposit
-from ledger.auctions.auction_commands import EndBidding, PlaceBid
 from ledger.commands import Command, Outcome, OutcomeStatus, request_hash_of
-from ledger.reads.stored import StoredWorkflow
-from ledger.schema import node as node_table
-from ledger.shards.shard_commands import ChangeMember, GiveShards, JoinCluster, TakeShards
-from ledger.stakes.stake_commands import DepositStake
-from ledger.trust.trust_commands import RevokeAgent, UnrevokeAgent
-from ledger.workflows.quarantine_plan import FORESEEN
-from ledger.workflows.record_rows import (
-    attempt_row,
-    change_workflow,
-    node_row,
-    workflow_row,
-)
-from ledger.workflows.workflow_commands import (
+from ledger.features.accounts import Deposit
+from ledger.features.auctions import EndBidding, PlaceBid
+from ledger.features.quarantine import FORESEEN
+from ledger.features.shards import ChangeMember, GiveShards, JoinCluster, TakeShards
+from ledger.features.stakes import DepositStake
+from ledger.features.trust import RevokeAgent, UnrevokeAgent
+from ledger.features.workflow_commands import (
     AdvanceWorkflow,
     PublishWorkflow,
     QuarantineWorkflow,
     ResumeWorkflow,
 )
+from ledger.features.workflows import (
+    attempt_row,
+    change_workflow,
+    node_row,
+    workflow_row,
+)
+from ledger.reads.stored import StoredWorkflow
+from ledger.schema import node as node_table
 from tests.simulation.auction_model import AuctionModel, BadBid
 from tests.simulation.money_model import Escrow, MoneyModel, Refused, Row
 from tests.simulation.shard_model import BadMove, ShardModel

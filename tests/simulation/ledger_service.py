@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from core.errors import ErrorCode, ServiceError
 from core.shards.lease_messages import Lease, Renewal
 from ledger.commands import Command, Outcome
-from ledger.shards.member_leases import MemberLeases
+from ledger.features.member_leases import MemberLeases
 
 if TYPE_CHECKING:
     from tests.simulation.process import Process

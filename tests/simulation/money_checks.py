@@ -10,9 +10,9 @@ import random
 from collections.abc import Iterable
 
 from core.workflow.transitions import NodeStatus
-from ledger.accounts.account_commands import Deposit
 from ledger.commands import Command
-from ledger.stakes.stake_commands import DepositStake
+from ledger.features.accounts import Deposit
+from ledger.features.stakes import DepositStake
 from tests.simulation.ledger_model import LedgerModel
 
 PAYERS = ("did:sim:rich", "did:sim:middling", "did:sim:poor")

@@ -13,8 +13,8 @@ from typing import Any
 from core.errors import ErrorCode
 from core.workflow.events import NodeChanged, NodePaid, StakeFreed, StakeLocked
 from ledger.commands import Outcome, OutcomeStatus
-from ledger.stakes.stake_commands import DepositStake
-from ledger.workflows.workflow_commands import AdvanceWorkflow, PublishWorkflow
+from ledger.features.stakes import DepositStake
+from ledger.features.workflow_commands import AdvanceWorkflow, PublishWorkflow
 
 Row = dict[str, Any]
 # What loses an agent a part of its stake, written out again as the fee is.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from actors.transport.messages import CancelRequest, OwnerReply, ResumeReply, ResumeRequest
 from core.errors import ServiceError
 from ledger.commands import Command, Outcome
-from ledger.workflows.workflow_commands import AdvanceWorkflow, ResumeWorkflow
+from ledger.features.workflow_commands import AdvanceWorkflow, ResumeWorkflow
 from tests.simulation.faults import ends_workflow
 from tests.simulation.violation import require
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from core.workflow.events import NodeChanged
 from core.workflow.transitions import NodeStatus
 from ledger.commands import Command
-from ledger.trust.trust_commands import RevokeAgent, UnrevokeAgent
-from ledger.workflows.workflow_commands import AdvanceWorkflow, PublishWorkflow
+from ledger.features.trust import RevokeAgent, UnrevokeAgent
+from ledger.features.workflow_commands import AdvanceWorkflow, PublishWorkflow
 
 if TYPE_CHECKING:
     from tests.simulation.process import Process

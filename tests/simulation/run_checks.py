@@ -23,7 +23,7 @@ from core.workflow.events import AttemptFinished, Failure, NodeChanged, Verdict
 from core.workflow.rules.retry import MOVES_MAX
 from core.workflow.transitions import NodeStatus, WorkflowStatus
 from ledger.commands import Command, Outcome, OutcomeStatus
-from ledger.workflows.workflow_commands import AdvanceWorkflow, PublishWorkflow
+from ledger.features.workflow_commands import AdvanceWorkflow, PublishWorkflow
 from tests.simulation.ledger_model import LedgerModel
 from tests.simulation.money_checks import misplaced_lock, misplaced_stake
 from tests.simulation.money_model import Row

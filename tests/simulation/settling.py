@@ -16,7 +16,7 @@ from core.errors import ErrorCode, ServiceError
 from core.workflow.events import AttemptFinished
 from core.workflow.transitions import NodeStatus
 from ledger.commands import Command
-from ledger.workflows.workflow_commands import AdvanceWorkflow
+from ledger.features.workflow_commands import AdvanceWorkflow
 from tests.simulation.violation import require
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """Members and shards as the ledger's model knows them.
 
-Says what `ledger/shards/shard_plan.py` says, written again on purpose. A world gives it the leases
+Says what `ledger/features/shards.py` says, written again on purpose. A world gives it the leases
 (`is_live`), and lets them follow `committed` after each batch.
 """
 
@@ -12,8 +12,8 @@ from typing import Any
 from core.errors import ErrorCode
 from core.shards.lease_messages import HeldShard, MemberState
 from ledger.commands import Outcome, OutcomeStatus
-from ledger.shards.committed_cluster import CommittedCluster
-from ledger.shards.shard_commands import ChangeMember, GiveShards, JoinCluster, TakeShards
+from ledger.features.member_leases import CommittedCluster
+from ledger.features.shards import ChangeMember, GiveShards, JoinCluster, TakeShards
 from ledger.writer.state_cache import KnownMember
 from tests.simulation.money_model import Refused
 

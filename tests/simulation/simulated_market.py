@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import orjson
 
 from core.workflow.events import AuctionClosed, AuctionOpened
-from ledger.auctions.auction_commands import PlaceBid, bid_key
 from ledger.commands import Command
-from ledger.workflows.workflow_commands import AdvanceWorkflow, PublishWorkflow
+from ledger.features.auctions import PlaceBid, bid_key
+from ledger.features.workflow_commands import AdvanceWorkflow, PublishWorkflow
 from tests.simulation.ledger_model import LedgerModel
 from tests.simulation.money_checks import stake_parts
 from tests.simulation.money_model import Row

@@ -27,10 +27,10 @@ from actors.transport.wire import answer_commands
 from core.shards.agent_shares import AgentShares
 from core.trust.deployment_keys import DeploymentKeys
 from ledger.commands import Command, Outcome
+from ledger.features import unfinished
+from ledger.features.workflow_commands import AdvanceWorkflow, PublishWorkflow
 from ledger.merged_runs import MergedRuns
 from ledger.reads.stored import StoredWorkflow
-from ledger.workflows import unfinished
-from ledger.workflows.workflow_commands import AdvanceWorkflow, PublishWorkflow
 from ledger.writer.group_commit import BATCH_MAX
 from tests.simulation.costs import (
     COMMAND_US,

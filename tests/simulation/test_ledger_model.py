@@ -23,11 +23,11 @@ from core.shards.shard import SHARDS, shard_of
 from core.workflow.events import WorkflowChanged
 from core.workflow.transitions import WorkflowStatus
 from ledger.commands import Command, Outcome, OutcomeStatus
+from ledger.features.shards import ChangeMember, GiveShards, TakeShards
+from ledger.features.trust import UnrevokeAgent
+from ledger.features.unfinished import UnfinishedPages
+from ledger.features.workflow_commands import QuarantineWorkflow, ResumeWorkflow
 from ledger.reads.reader import LedgerReader
-from ledger.shards.shard_commands import ChangeMember, GiveShards, TakeShards
-from ledger.trust.trust_commands import UnrevokeAgent
-from ledger.workflows.unfinished import UnfinishedPages
-from ledger.workflows.workflow_commands import QuarantineWorkflow, ResumeWorkflow
 from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.checking import Auditor, connect

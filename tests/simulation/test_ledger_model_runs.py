@@ -12,8 +12,8 @@ from functools import partial
 import pytest
 
 from ledger.commands import Command, Outcome
+from ledger.features.shards import JoinCluster
 from ledger.reads.reader import LedgerReader
-from ledger.shards.shard_commands import JoinCluster
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
 from tests.ledger.making import AT, ToldLives, card

@@ -10,8 +10,8 @@ from core.errors import ErrorCode
 from core.workflow.events import AttemptFinished, NodeChanged, NodePaid, Record, WorkflowChanged
 from core.workflow.transitions import is_terminal
 from ledger.commands import Outcome, OutcomeStatus
-from ledger.trust.trust_commands import RevokeAgent, UnrevokeAgent
-from ledger.workflows.workflow_commands import AdvanceWorkflow
+from ledger.features.trust import RevokeAgent, UnrevokeAgent
+from ledger.features.workflow_commands import AdvanceWorkflow
 from tests.simulation.money_model import Refused
 
 

@@ -22,9 +22,8 @@ from actors.cluster.due.event_triggers import EventRuns
 from actors.cluster.due.webhook_deliveries import ATTEMPT_S, WebhookSender, failure_of
 from actors.process.loop_clock import SteadyTime, every
 from federation.http_connection import HttpFailureKind
+from ledger.features.webhooks import KEPT_MS, DeliveryStore, Target, ended_credentials, webhook_row
 from ledger.reads.reader import LedgerReader, RowDict
-from ledger.webhooks.deliveries import KEPT_MS, DeliveryStore, Target, ended_credentials
-from ledger.webhooks.webhooks import webhook_row
 
 log = logging.getLogger("callboard.events")
 

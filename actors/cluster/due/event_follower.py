@@ -20,16 +20,16 @@ from core.ids import uuid7
 from core.json_text import read_json
 from core.records.api.triggers import ALL_EVENTS
 from core.triggers.event_match import first_match
-from ledger.proofs.log_position import LogFollower, log_position
-from ledger.reads.event_entries import END_EVENTS
-from ledger.reads.reader import LedgerReader, RowDict
-from ledger.webhooks.deliveries import (
+from ledger.features.audit_log import LogFollower, log_position
+from ledger.features.webhooks import (
     DeliveryStore,
     ended_publishes,
     entries_of_subscribers,
     entry_rows,
     subscribers,
 )
+from ledger.reads.event_entries import END_EVENTS
+from ledger.reads.reader import LedgerReader, RowDict
 
 ROUND_S: Final = 0.5
 # Most entries of owners of subscribers in a page, and for each of them the entries looked at.

@@ -17,9 +17,9 @@ from core.errors import ServiceError
 from core.json_text import read_json
 from core.settings import Settings
 from core.triggers.event_match import first_match
+from ledger.features.triggers import event_row, trigger_row
+from ledger.features.workflow_commands import TriggerRun
 from ledger.reads.reader import LedgerReader, RowDict
-from ledger.triggers.trigger_commands import TriggerRun
-from ledger.triggers.trigger_reads import event_row, trigger_row
 
 # Longest chain of runs that start each other by events.
 DEPTH_MAX: Final = 5

@@ -22,7 +22,7 @@ from actors.transport.names import TIMEKEEPER
 from core.errors import ErrorCode, ServiceError
 from core.ids import uuid7
 from core.settings import Settings
-from ledger.triggers.trigger_commands import NoteRun, TriggerRun, run_command_key
+from ledger.features.workflow_commands import NoteRun, TriggerRun, run_command_key
 
 log = logging.getLogger("callboard.triggers")
 

@@ -18,9 +18,9 @@ from core.errors import ServiceError
 from core.settings import Settings
 from core.timestamps import iso_ms
 from core.triggers.due import decide_due, next_due_of
+from ledger.features.triggers import due_triggers
 from ledger.reads.reader import LedgerReader
 from ledger.reads.stored import RowDict
-from ledger.triggers.trigger_reads import due_triggers
 
 log = logging.getLogger("callboard.triggers")
 

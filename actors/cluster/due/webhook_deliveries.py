@@ -13,15 +13,14 @@ from core.json_text import write_json
 from core.records.api.triggers import TEST_EVENT
 from core.settings import Settings
 from core.timestamps import iso_ms
-from core.trust.derived_keys import KeyPurpose
-from core.trust.sealing import unseal
+from core.trust.deployment_keys import KeyPurpose, unseal
 from core.trust.webhook_messages import message, publish_secrets, signed_headers
 from federation.http_client import HttpClient, HttpRequest
 from federation.http_connection import HttpFailure, HttpFailureKind, Outcome
 from federation.name_resolver import NameResolver
-from ledger.proofs.audit_log import entry_text
+from ledger.features.audit_log import entry_text
+from ledger.features.webhooks import entry_row
 from ledger.reads.reader import LedgerReader
-from ledger.webhooks.deliveries import entry_row
 
 Row = Mapping[str, Any]
 

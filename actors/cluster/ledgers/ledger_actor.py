@@ -2,7 +2,7 @@
 
 A wrapper only: it receives batches, `ledger/writer/group_commit.py` decides and commits. When the
 writer finds that what it planned cannot be true (an integrity error), the process ends at once and
-Ray starts a new one. Every process waits for the lock of the head (`ledger/shards/head_row.py`),
+Ray starts a new one. Every process waits for the lock of the head (`ledger/features/head_row.py`),
 and is a standby until it gets it.
 """
 
@@ -29,7 +29,7 @@ from actors.transport.names import LIVENESS
 from actors.transport.wire import answer_commands, answer_renewals
 from core.metric_families import Key, Report
 from core.settings import Settings
-from core.trust.sealing import NONCE_BYTES
+from core.trust.deployment_keys import NONCE_BYTES
 from core.trust.signing_keys import SEED_BYTES, next_signing_key
 from ledger.errors import LedgerIntegrityError, LedgerUnavailable
 from ledger.writer.group_commit import CommitStatistics, GroupCommit

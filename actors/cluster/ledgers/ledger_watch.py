@@ -2,7 +2,7 @@
 
 Ray restarts a dead actor unless it was killed for good, but not one that is frozen or whose event
 loop is stuck. Where there are several machines a standby gets the lock of such a writer after 3 s
-(`ledger/shards/head_row.py`), and what is replaced here becomes the next standby; where there is
+(`ledger/features/head_row.py`), and what is replaced here becomes the next standby; where there is
 one, every commit waits for this watch. A ping does not touch Postgres, so an unavailable Postgres
 is no silence. A late ping is no silence either while the actor's progress counter moves.
 `actors/cluster/process_watch.py` and `core/shards/standby_place.py` judge, this module asks and

@@ -26,10 +26,8 @@ from core.peers.documents import read_trust_page
 from core.records.api.peers import PeerHeartbeat
 from core.records.api.shape import invalid, parsed
 from core.settings import Settings
-from ledger.peers.own_state import read_own_state
-from ledger.peers.peer_reads import present_peers
-from ledger.peers.peer_store import PeerStore
-from ledger.peers.peers import RotatePeerKey
+from ledger.features.own_state import read_own_state
+from ledger.features.peers import PeerStore, RotatePeerKey, present_peers
 from ledger.reads.reader import LedgerReader, RowDict
 
 log = logging.getLogger("callboard.peers")

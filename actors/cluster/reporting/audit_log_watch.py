@@ -16,7 +16,7 @@ from core.settings import Settings
 from core.trust.merkle import WIDTH, TileId, edge_tiles, extend, root_of, tiles_of
 from core.trust.signing_keys import checkpoint_note
 from ledger.connections.pools import OperationalPool
-from ledger.proofs.audit_log import (
+from ledger.features.audit_log import (
     Checkpoint,
     newest_entry_id,
     read_checkpoint,
@@ -25,7 +25,7 @@ from ledger.proofs.audit_log import (
     store_tree,
     tree_size,
 )
-from ledger.proofs.signing_keys import read_origin, read_signing_key, signing_key_rows
+from ledger.features.signing_keys import read_origin, read_signing_key, signing_key_rows
 from ledger.reads.reader import LedgerReader
 
 log = logging.getLogger("callboard.audit_log")

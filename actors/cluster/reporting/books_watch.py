@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from actors.process.loop_clock import wall_ms
 from core.metric_families import Key
-from ledger.proofs.books import BooksCheck, Disagreement
+from ledger.features.books import BooksCheck, Disagreement
 from ledger.reads.reader import LedgerReader
 
 log = logging.getLogger("callboard.books")

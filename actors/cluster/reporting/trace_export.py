@@ -17,8 +17,8 @@ from core.settings import Settings
 from core.workflow.traces import NodeRows, TraceContext, node_spans, trace_of, workflow_span
 from federation.otlp import OtlpSender
 from ledger.connections.pools import OperationalPool
-from ledger.proofs.log_position import LogFollower, log_position, move_position
-from ledger.proofs.traces import (
+from ledger.features.audit_log import LogFollower, log_position, move_position
+from ledger.features.traces import (
     FIRST_PLACE,
     ended_after,
     place_of,

@@ -22,7 +22,7 @@ from actors.transport.names import TIMEKEEPER
 from core.settings import Settings
 from core.shards.lease_messages import Lease, MemberState, Renewal
 from core.shards.scaling import MachineCount, drained_machines, has_other_holder, least_loaded
-from ledger.shards.shard_commands import ChangeMember
+from ledger.features.shards import ChangeMember
 
 log = logging.getLogger("callboard.timekeeper")
 

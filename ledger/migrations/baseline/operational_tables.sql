@@ -78,7 +78,7 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     FROM callboard.readiness r
 $$;
 
--- The audit entry up to which each reader of the log has read (ledger/proofs/log_position.py).
+-- The audit entry up to which each reader of the log has read (ledger/features/audit_log.py).
 CREATE TABLE callboard.log_position (
     reader text PRIMARY KEY,
     audit_id bigint NOT NULL

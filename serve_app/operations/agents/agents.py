@@ -29,10 +29,9 @@ from core.records.api.agents import (
 )
 from core.records.api.record import PageQuery
 from core.records.api.shape import parsed
-from core.trust.heartbeat_token import heartbeat_token
-from ledger.agents.agent_commands import DeregisterAgent, RegisterAgent
-from ledger.agents.lineage_reads import card_rows
+from core.trust.tokens import heartbeat_token
 from ledger.commands import Outcome
+from ledger.features.agents import DeregisterAgent, RegisterAgent, card_rows
 from ledger.reads.reader import RowDict
 from serve_app.callers.limits import RateClass
 from serve_app.http.bulk import judged, refusal

@@ -24,13 +24,13 @@ from core.records.api.agents import (
     DiscoveryRequest,
 )
 from core.subnets.policies import Policy, decide
-from ledger.agents.discovery_reads import Asked, find_offers, words_share
-from ledger.agents.offer_candidates import HITS_MAX
-from ledger.capabilities.version_reads import published, version_rows
-from ledger.prices.price_reads import has_price, price_of_row
+from ledger.features.capability_versions import published, version_rows
+from ledger.features.discovery import Asked, find_offers, words_share
+from ledger.features.offers import HITS_MAX
+from ledger.features.prices import has_price, price_of_row
+from ledger.features.subnets import binding_policies
 from ledger.reads.agent_pages import live_of
 from ledger.reads.reader import RowDict
-from ledger.subnets.subnet_reads import binding_policies
 from serve_app.callers.limits import RateClass
 from serve_app.http.calls import Call, Json, Operations, invalid
 from serve_app.operations.views import availability_of, current_card

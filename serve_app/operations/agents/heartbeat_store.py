@@ -15,7 +15,7 @@ from typing import Final
 from actors.transport.channel import Channel
 from core.market.agent_liveness import availability, drop_older_signals
 from core.records.statuses import HEARTBEAT_STATUSES
-from ledger.agents.agent_live import (
+from ledger.features.agent_live import (
     Heartbeat,
     LivenessStore,
     StoredHeartbeat,

@@ -11,7 +11,7 @@ from core.market.agent_liveness import HEARTBEAT_TTL_MS, availability_share, loa
 from core.records.api.agents import Heartbeat, HeartbeatFlat, HeartbeatTaken
 from core.records.statuses import HEARTBEAT_STATUSES
 from core.trust.access import HEARTBEAT, agent_holder
-from ledger.agents.agent_live import Heartbeat as Heard
+from ledger.features.agent_live import Heartbeat as Heard
 from serve_app.callers.auth import HEARTBEAT_KEY_ID
 from serve_app.callers.limits import RateClass
 from serve_app.http.calls import Call, Json, Operations, found, invalid

@@ -25,17 +25,16 @@ from core.schemas.schema_cost import SchemaDefect
 from core.schemas.value_schema import schema_defect
 from core.settings import Settings
 from core.trust.access import DID_KEY_ID, Principal, denial
-from core.trust.derived_keys import KeyPurpose
+from core.trust.deployment_keys import NONCE_BYTES, KeyPurpose, seal
 from core.trust.did_key import key_of_did
 from core.trust.identity.card_signature import check_age, check_audience, check_secret, signed_bytes
 from core.trust.identity.did_web import is_did_web
-from core.trust.sealing import NONCE_BYTES, seal
 from core.trust.signatures import is_signed_by, key_bytes
 from core.wording import got_of, kind_of
-from ledger.agents.agent_commands import RegisterAgent
-from ledger.capabilities.version_reads import lines_of_claim
+from ledger.features.agents import RegisterAgent
+from ledger.features.capability_versions import lines_of_claim
+from ledger.features.subnets import has_joined
 from ledger.reads.reader import RowDict
-from ledger.subnets.subnet_reads import has_joined
 from serve_app.http.calls import invalid
 from serve_app.http.compiling import IN_LOOP_BYTES_MAX, in_thread
 from serve_app.operations.agents.endpoints import endpoint_refusals

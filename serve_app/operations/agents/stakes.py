@@ -28,12 +28,11 @@ from core.records.api.market import (
 )
 from core.records.api.shape import refused
 from core.trust.access import ADMIN, SET_PRICES
-from ledger.accounts.account_reads import reputation_row, stake_row
-from ledger.agents.agent_commands import RebuildReputation
-from ledger.agents.reputation import corrections, read_compared
-from ledger.prices.price_commands import SetPrice
-from ledger.prices.price_reads import price_of_row, price_row, registered_prices
-from ledger.stakes.stake_commands import DepositStake, SlashStake, WithdrawStake
+from ledger.features.accounts import reputation_row, stake_row
+from ledger.features.agents import RebuildReputation
+from ledger.features.prices import SetPrice, price_of_row, price_row, registered_prices
+from ledger.features.reputation import corrections, read_compared
+from ledger.features.stakes import DepositStake, SlashStake, WithdrawStake
 from serve_app.http.calls import (
     Call,
     Json,

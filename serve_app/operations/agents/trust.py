@@ -21,9 +21,8 @@ from core.records.api.trust import (
     Unrevoked,
 )
 from core.trust.access import REVOKE
+from ledger.features.trust import RevokeAgent, UnrevokeAgent, revocation_row, revocation_rows
 from ledger.reads.reader import RowDict
-from ledger.trust.revocation_reads import revocation_row, revocation_rows
-from ledger.trust.trust_commands import RevokeAgent, UnrevokeAgent
 from serve_app.http.calls import (
     Call,
     Json,

@@ -47,9 +47,10 @@ from core.records.api.shape import refused
 from core.schemas.value_schema import DIALECT, schema_defect
 from core.timestamps import iso_ms
 from core.trust.identity.name_terms import add_months
-from ledger.capabilities.version_commands import DeprecateVersion, PublishVersion
-from ledger.capabilities.version_reads import (
+from ledger.features.capability_versions import (
+    DeprecateVersion,
     FirstOffer,
+    PublishVersion,
     changelogs,
     first_offer,
     line_owner,

@@ -29,14 +29,12 @@ from core.records.bounds import is_webhook_url
 from core.records.manifest_problems import refused_manifest
 from core.topology.policy import address_denied
 from core.trust.access import JWT_KEY_ID, READ_AUDIT
-from core.trust.derived_keys import KeyPurpose
+from core.trust.deployment_keys import NONCE_BYTES, KeyPurpose, seal, unseal
 from core.trust.did_key import key_of_did
-from core.trust.sealing import NONCE_BYTES, seal, unseal
 from core.trust.webhook_messages import SECRET_BYTES, webhook_secret
-from ledger.proofs.audit_log import newest_entry_id
-from ledger.reads.reader import RowDict
-from ledger.trust.trust_commands import NoteReading
-from ledger.webhooks.webhooks import (
+from ledger.features.audit_log import newest_entry_id
+from ledger.features.trust import NoteReading
+from ledger.features.webhooks import (
     DAY_MS,
     WEBHOOKS_MAX,
     delivery_row,
@@ -44,6 +42,7 @@ from ledger.webhooks.webhooks import (
     webhook_row,
     webhook_rows,
 )
+from ledger.reads.reader import RowDict
 from serve_app.http.calls import Call, Json, Operations, Repeats, found, invalid, not_found
 from serve_app.http.lists import id_after, listed, page_of
 from serve_app.operations.views import iso_time, shown

@@ -15,9 +15,8 @@ from core.records.api.identity import (
     InheritanceSet,
     InheritanceSetting,
 )
-from core.trust.identity.inheritance import switch_status
-from ledger.identity.inheritance_commands import CancelInheritance, SetInheritance
-from ledger.identity.switches import switch_row
+from core.trust.identity.succession import switch_status
+from ledger.features.inheritance import CancelInheritance, SetInheritance, switch_row
 from ledger.reads.reader import RowDict
 from serve_app.http.calls import Call, Json, Operations, not_found
 from serve_app.operations.views import iso_time, shown, shown_result

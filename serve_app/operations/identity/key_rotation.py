@@ -14,8 +14,8 @@ from core.records.api.record import PageQuery
 from core.trust.did_key import key_of_did
 from core.trust.identity.agent_keys import canonical_key, key_name, rotation_message
 from core.trust.signatures import is_signed_by
-from ledger.identity.agent_key_commands import RotateAgentKey
-from ledger.identity.identity_reads import key_rows
+from ledger.features.agent_keys import RotateAgentKey
+from ledger.features.identity_reads import key_rows
 from ledger.reads.reader import RowDict
 from serve_app.http.calls import Call, Json, Operations, found, invalid
 from serve_app.http.lists import listed, number_after, page_of

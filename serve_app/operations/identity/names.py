@@ -20,8 +20,8 @@ from core.records.api.identity import (
 )
 from core.records.api.record import PageQuery
 from ledger.commands import Command
-from ledger.identity.identity_reads import name_row, name_rows
-from ledger.identity.name_commands import RegisterName, ReleaseName, RenewName, TransferName
+from ledger.features.identity_reads import name_row, name_rows
+from ledger.features.names import RegisterName, ReleaseName, RenewName, TransferName
 from serve_app.http.calls import Call, Json, Operations, found, not_found
 from serve_app.http.lists import listed, page_of
 from serve_app.operations.views import shown, shown_result

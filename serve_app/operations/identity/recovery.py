@@ -24,11 +24,10 @@ from core.records.api.identity import (
     ReplacedGuardians,
 )
 from core.trust.did_key import key_of_did
-from core.trust.identity.recovery import cancel_message, recovery_id, recovery_messages
+from core.trust.identity.succession import cancel_message, recovery_id, recovery_messages
 from core.trust.signatures import is_signed_by
-from ledger.identity.guardian_rows import guardian_sets
-from ledger.identity.identity_reads import current_keys, guardian_row, recovery_row
-from ledger.identity.recovery_commands import CancelRecovery, RequestRecovery, SetGuardians
+from ledger.features.identity_reads import current_keys, guardian_row, guardian_sets, recovery_row
+from ledger.features.recovery import CancelRecovery, RequestRecovery, SetGuardians
 from ledger.reads.reader import RowDict
 from serve_app.http.calls import Call, Json, Operations, found, invalid, not_found
 from serve_app.operations.identity.key_rotation import new_key_of

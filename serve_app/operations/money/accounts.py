@@ -30,9 +30,7 @@ from core.records.bounds import DID_CHARS_MAX
 from core.records.manifest import read_stored_manifest
 from core.timestamps import iso_ms
 from core.trust.access import ADMIN, DEPOSIT
-from ledger.accounts.account_commands import CollectCredits, Deposit
-from ledger.accounts.account_reads import account_row, history
-from ledger.accounts.agent_money import money_owner
+from ledger.features.accounts import CollectCredits, Deposit, account_row, history, money_owner
 from ledger.reads.reader import RowDict
 from serve_app.http.calls import Call, Json, Operations, Repeats, Reply, found, not_found, replayed
 from serve_app.http.lists import listed, number_after, page_of

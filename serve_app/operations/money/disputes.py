@@ -21,8 +21,7 @@ from core.records.api.review import (
     Resolution,
 )
 from core.trust.access import RESOLVE_DISPUTES
-from ledger.disputes.dispute_commands import OpenDispute, ResolveDispute
-from ledger.disputes.dispute_reads import dispute_row, dispute_rows
+from ledger.features.disputes import OpenDispute, ResolveDispute, dispute_row, dispute_rows
 from ledger.reads.reader import RowDict, StoredWorkflow
 from serve_app.http.calls import (
     Call,

@@ -21,18 +21,18 @@ from core.records.api.review import (
 )
 from core.timestamps import iso_ms
 from core.trust.access import ADMIN
-from ledger.invoices.invoice_commands import (
+from ledger.features.invoices import (
+    REFUND_KINDS,
     CreateInvoice,
     SettleInvoice,
-    invoice_settled_key,
-    overlap_text,
-)
-from ledger.invoices.invoice_content import is_same, standing_invoice, with_content
-from ledger.invoices.invoice_reads import (
-    REFUND_KINDS,
     invoice_row,
     invoice_rows,
+    invoice_settled_key,
+    is_same,
     line_rows,
+    overlap_text,
+    standing_invoice,
+    with_content,
 )
 from ledger.reads.reader import RowDict
 from serve_app.http.calls import Call, Json, Operations, invalid, not_found

@@ -1,6 +1,6 @@
 """Quotas: what a payer may publish, set by administrators, checked before a publish by anybody.
 
-The check here is advice; what binds is counted with the hold (`ledger/quotas/quota_plan.py`).
+The check here is advice; what binds is counted with the hold (`ledger/features/quotas.py`).
 Reference: money.md (Quotas), http.md (Request limits).
 """
 
@@ -12,8 +12,8 @@ from core.records.api.kinds import Did
 from core.records.api.market import Quota, QuotaChange, QuotaCheck, QuotaQuestion, QuotaSet
 from core.records.api.shape import ABSENT, value_of
 from core.trust.access import SET_QUOTAS
-from ledger.accounts.account_reads import quota_row, quota_usage
-from ledger.quotas.quota_commands import SetQuota
+from ledger.features.accounts import quota_row, quota_usage
+from ledger.features.quotas import SetQuota
 from ledger.reads.reader import RowDict
 from serve_app.callers.limits import RateClass
 from serve_app.http.calls import Call, Json, Operations

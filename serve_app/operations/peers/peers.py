@@ -51,16 +51,15 @@ from core.timestamps import iso_ms, unix_ms
 from core.trust.access import DEPOSIT, FEDERATE, READ_TRUST
 from core.trust.signatures import key_bytes
 from core.workflow.peer_orders import ORDER_INTENT
-from ledger.peers.own_state import read_own_did, read_own_identity, read_trust_events
-from ledger.peers.peer_money import (
+from ledger.features.own_state import read_own_did, read_own_identity, read_trust_events
+from ledger.features.peer_money import (
     SettlePeer,
     ended_orders,
     open_order_ids,
     order_rows,
     order_sums,
 )
-from ledger.peers.peer_reads import known_peer, peer_page, peer_row
-from ledger.peers.peers import AddPeer, RemovePeer
+from ledger.features.peers import AddPeer, RemovePeer, known_peer, peer_page, peer_row
 from ledger.reads.reader import RowDict
 from serve_app.callers.limits import RateClass
 from serve_app.http.calls import Call, Json, Operations, found, invalid, not_found

@@ -34,11 +34,15 @@ from core.records.api.trust import (
 from core.trust.identity.agent_keys import KEYS_MAX
 from core.trust.receipts import signed_members
 from core.trust.signatures import is_signed_by, result_message
-from ledger.identity.identity_reads import KEYS_TRIED_MAX, newest_keys
-from ledger.proofs.receipts import receipt_rows
-from ledger.proofs.signed_results import result_rows
-from ledger.proofs.signing_keys import signing_key_rows
-from ledger.proofs.submitted_receipts import SubmitReceipt, submit_receipt_key, submitted_rows
+from ledger.features.identity_reads import KEYS_TRIED_MAX, newest_keys
+from ledger.features.receipts import (
+    SubmitReceipt,
+    receipt_rows,
+    result_rows,
+    submit_receipt_key,
+    submitted_rows,
+)
+from ledger.features.signing_keys import signing_key_rows
 from ledger.reads.reader import RowDict
 from serve_app.callers.limits import RateClass
 from serve_app.http.calls import Call, Json, Operations, Reply, canonical_object, invalid, not_found

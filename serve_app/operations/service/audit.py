@@ -32,7 +32,7 @@ from core.records.api.trust import (
 from core.records.audit import PUBLIC_EVENTS
 from core.trust.access import READ_ALL_AUDIT
 from core.trust.merkle import consistency_ranges, inclusion_ranges
-from ledger.proofs.audit_log import (
+from ledger.features.audit_log import (
     PAGE_BYTES_MAX,
     differing_leaf,
     entry_pages,

@@ -18,7 +18,7 @@ from core.records.api.operators import Cluster, ClusterMember, MachineChanged
 from core.shards.lease_messages import Lease, MemberState, MemberView
 from core.shards.scaling import find_machines, has_other_holder
 from core.trust.access import ADMIN
-from ledger.shards.shard_commands import ChangeMember
+from ledger.features.shards import ChangeMember
 from serve_app.http.calls import Call, Json, Operations, not_found
 from serve_app.operations.views import shown
 

@@ -37,7 +37,7 @@ from core.trust.access import (
     is_scope,
 )
 from ledger.commands import OutcomeStatus
-from ledger.keys.key_commands import CreateKey, RevokeKey, RotateKey
+from ledger.features.keys import CreateKey, RevokeKey, RotateKey
 from ledger.reads.reader import RowDict
 from serve_app.callers.auth import key_hash, new_api_key
 from serve_app.http.calls import Call, Json, Operations, invalid, not_found

@@ -9,14 +9,14 @@ import os
 
 from core.records.api.trust import ServiceDescription, SigningKey, SigningKeyRotated
 from core.trust.access import ADMIN
-from core.trust.sealing import NONCE_BYTES
+from core.trust.deployment_keys import NONCE_BYTES
 from core.trust.signing_keys import (
     SEED_BYTES,
     next_signing_key,
     signing_key_rotation_message,
 )
-from ledger.peers.own_state import read_own_did
-from ledger.proofs.signing_keys import (
+from ledger.features.own_state import read_own_did
+from ledger.features.signing_keys import (
     RotateSigningKey,
     read_origin,
     read_signing_key,

@@ -12,7 +12,7 @@ from core.records.api.shape import Kind, value_of
 from core.records.api.trust import EventsQuery, StreamQuery
 from core.trust.access import READ_ALL_AUDIT
 from core.workflow.transitions import is_terminal
-from ledger.proofs.audit_log import newest_entry_id
+from ledger.features.audit_log import newest_entry_id
 from ledger.reads.event_entries import Asked, end_entry_id
 from serve_app.http.calls import EVENT_STREAM, NO_CONTENT, Call, Operations, Reply, found
 from serve_app.operations.streams.event_tail import EventStream

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from core.errors import ServiceError
-from ledger.proofs.audit_log import entry_text, newest_entry_id
+from ledger.features.audit_log import entry_text, newest_entry_id
 from ledger.reads.event_entries import END_EVENTS, PAGE_ENTRIES, Asked, entries_between
 from ledger.reads.reader import LedgerReader
 from ledger.reads.stored import RowDict

@@ -1,6 +1,6 @@
 """Subnets: create and list them, change their members, and set their policies.
 
-The ledger decides who may do what (`ledger/subnets/subnet_plan.py`). Reference: features.md
+The ledger decides who may do what (`ledger/features/subnets.py`). Reference: features.md
 (Subnets and policies).
 """
 
@@ -27,16 +27,17 @@ from core.records.api.record import Removed
 from core.records.api.shape import json_name
 from core.records.statuses import PolicyType, SubnetType
 from core.subnets.policies import Policy
-from ledger.reads.reader import RowDict
-from ledger.subnets.subnet_commands import (
+from ledger.features.subnets import (
     AddSubnetMember,
     CreatePolicy,
     CreateSubnet,
     RemovePolicy,
     RemoveSubnet,
     RemoveSubnetMember,
+    policy_rows,
+    subnet_rows,
 )
-from ledger.subnets.subnet_reads import policy_rows, subnet_rows
+from ledger.reads.reader import RowDict
 from serve_app.http.calls import Call, Json, Operations, found, invalid
 from serve_app.http.lists import id_after, listed, page_of
 from serve_app.operations.views import shown

@@ -14,8 +14,15 @@ from core.market.standing_bid import Offer
 from core.money import credits_number
 from core.records.api.market import Auction, Bid, BidRequest
 from core.records.manifest import StoredNode
-from ledger.auctions.auction_commands import NO_ROUND, KeepBid, PlaceBid, bid_key
-from ledger.auctions.auction_reads import auction_rows, bid_rows, can_bid
+from ledger.features.auctions import (
+    NO_ROUND,
+    KeepBid,
+    PlaceBid,
+    auction_rows,
+    bid_key,
+    bid_rows,
+    can_bid,
+)
 from ledger.reads.reader import RowDict
 from serve_app.http.calls import Call, Json, Operations, invalid, not_found
 from serve_app.operations.views import auction_record, iso_time
@@ -33,8 +40,10 @@ async def show(call: Call) -> Json:
         if row["winner_did"] is not None and await call.is_hidden(row["winner_did"]):
             row |= {"winner_did": None, "price_micro": None}
 
-    def may_read(bid: RowDict) -> bool:
-        return not bid["is_standing"] or call.may((bid["agent_did"], bid["owner_did"]))
+    def may_read(bid_table: RowDict) -> bool:
+        return not bid_table["is_standing"] or call.may(
+            (bid_table["agent_did"], bid_table["owner_did"])
+        )
 
     return auction_record(rounds, bids, may_read)
 

@@ -24,11 +24,10 @@ from core.records.bounds import REPEAT_KEY_CHARS_MAX
 from core.records.statuses import RunStatus, TriggerStatus
 from core.settings import Settings
 from core.trust.access import Principal
-from core.trust.derived_keys import KeyPurpose
-from core.trust.sealing import unseal
+from core.trust.deployment_keys import KeyPurpose, unseal
+from ledger.features.triggers import run_row, trigger_of_token
+from ledger.features.workflow_commands import TriggerRun
 from ledger.reads.stored import RowDict
-from ledger.triggers.trigger_commands import TriggerRun
-from ledger.triggers.trigger_reads import run_row, trigger_of_token
 from serve_app.callers.limits import RateClass
 from serve_app.http.calls import REPLAYED, Call, Operations, Repeats, Reply, invalid, not_found
 from serve_app.http.compiling import IN_LOOP_BYTES_MAX, in_thread

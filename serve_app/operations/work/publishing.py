@@ -19,7 +19,7 @@ from core.workflow.dag import compile_workflow
 from core.workflow.traces import read_traceparent
 from core.workflow.unused_members import list_ignored
 from ledger.authority import Authority
-from ledger.workflows.workflow_commands import PUBLISH_KEY
+from ledger.features.workflow_commands import PUBLISH_KEY
 from serve_app.http.calls import Call
 from serve_app.operations.events.webhooks import check_publish_url
 from serve_app.services import Services

@@ -38,12 +38,12 @@ from core.records.bounds import RESULT_INLINE_BYTES_MAX
 from core.records.manifest import read_stored_manifest
 from core.trust.access import Principal, agent_holder
 from core.trust.deployment_keys import DeploymentKeys
-from core.trust.result_token import result_id
+from core.trust.tokens import result_id
 from core.workflow.events import BlobRef
 from core.workflow.transitions import NodeStatus, is_terminal
-from ledger.identity.identity_reads import newest_keys
+from ledger.features.identity_reads import newest_keys
+from ledger.features.workflow_reads import is_stored_command, result_row
 from ledger.reads.stored import StoredWorkflow
-from ledger.workflows.result_reads import is_stored_command, result_row
 from serve_app.callers.limits import RateClass
 from serve_app.http.bodies import check_nul, load_json, not_json
 from serve_app.http.calls import REPLAYED, Call, Operations, Repeats, Reply, invalid, not_found

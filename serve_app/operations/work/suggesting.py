@@ -23,7 +23,7 @@ from core.planning.synonyms import ADDED_CHARS_MAX, widened
 from core.records.api.workflows import Suggestion, SuggestRequest
 from core.records.manifest import parse_manifest
 from core.trust.access import SUGGEST
-from ledger.agents.offer_reads import WORDS_MAX, offers_for_draft
+from ledger.features.discovery import DESCRIPTION_MAX, offers_for_draft
 from serve_app.callers.limits import RateClass
 from serve_app.http.calls import Call, Json, Operations
 from serve_app.http.compiling import IN_LOOP_BYTES_MAX, in_thread
@@ -37,7 +37,7 @@ T = TypeVar("T")
 TRIES_MAX: Final = 6
 _TRIES_WITHOUT_MAPPINGS: Final = 2
 # Of a description that a search looks for: with the related words it has no more than before.
-_SAID_CHARS_MAX: Final = WORDS_MAX - ADDED_CHARS_MAX - 1
+_SAID_CHARS_MAX: Final = DESCRIPTION_MAX - ADDED_CHARS_MAX - 1
 # With what most chains begin that make an input: looked for beside the names of inputs.
 _BEGINNING: Final = "fetch"
 

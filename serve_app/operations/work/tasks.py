@@ -32,11 +32,11 @@ from core.records.api.review import (
 )
 from core.records.manifest import parse_manifest, read_stored_manifest
 from core.workflow.transitions import NodeStatus, WorkflowStatus, is_terminal
-from ledger.agents.capability_search import find_capabilities
-from ledger.auctions.auction_reads import auction_rows
+from ledger.features.auctions import auction_rows
+from ledger.features.discovery import find_capabilities
+from ledger.features.tasks import SettleTask, settle_task_key
+from ledger.features.workflow_reads import task_workflow_id
 from ledger.reads.reader import RowDict, StoredWorkflow
-from ledger.tasks.task_commands import SettleTask, settle_task_key
-from ledger.workflows.workflow_records import task_workflow_id
 from serve_app.http.calls import (
     REPLAYED,
     Call,

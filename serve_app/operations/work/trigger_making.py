@@ -30,13 +30,12 @@ from core.records.trigger_config import (
 )
 from core.triggers.due import next_due_of
 from core.trust.access import READ_AUDIT
-from core.trust.derived_keys import KeyPurpose
-from core.trust.sealing import NONCE_BYTES, seal
+from core.trust.deployment_keys import NONCE_BYTES, KeyPurpose, seal
 from core.workflow.dag import compile_workflow
 from ledger.commands import Outcome
+from ledger.features.triggers import count_triggers
+from ledger.features.workflow_commands import ChangeTrigger, CreateTrigger, TriggerTerms
 from ledger.reads.stored import RowDict
-from ledger.triggers.trigger_commands import ChangeTrigger, CreateTrigger, TriggerTerms
-from ledger.triggers.trigger_reads import count_triggers
 from serve_app.http.calls import Call, invalid
 from serve_app.operations.events.webhooks import check_publish_url
 

@@ -37,9 +37,9 @@ from core.trust.webhook_messages import publish_secrets
 from core.workflow.dag import compile_workflow
 from core.workflow.transitions import WorkflowStatus
 from core.workflow.unused_members import list_ignored
+from ledger.features.triggers import run_rows, trigger_row, trigger_rows
+from ledger.features.workflow_commands import CreateTrigger, EndTrigger
 from ledger.reads.stored import RowDict
-from ledger.triggers.trigger_commands import CreateTrigger, EndTrigger
-from ledger.triggers.trigger_reads import run_rows, trigger_row, trigger_rows
 from serve_app.http.calls import Call, Json, Operations, Repeats, Reply, not_found, replayed
 from serve_app.http.compiling import IN_LOOP_BYTES_MAX, in_thread
 from serve_app.http.lists import id_after, listed, number_after, page_of

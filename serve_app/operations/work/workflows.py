@@ -47,10 +47,9 @@ from core.records.manifest import WorkflowManifest, parse_list_form, parse_manif
 from core.records.manifest_forms import Manifest, ManifestBulk, ManifestList
 from core.workflow import traces
 from core.workflow.transitions import NodeStatus, WorkflowStatus, is_terminal
-from ledger.accounts.agent_money import money_owner
-from ledger.disputes.dispute_commands import GiveFeedback, feedback_key
-from ledger.disputes.dispute_reads import feedback_rows
-from ledger.proofs.traces import FIRST_PLACE, place_of, trace_workflows, traced_nodes
+from ledger.features.accounts import money_owner
+from ledger.features.disputes import GiveFeedback, feedback_key, feedback_rows
+from ledger.features.traces import FIRST_PLACE, place_of, trace_workflows, traced_nodes
 from ledger.reads.stored import StoredWorkflow, WorkflowHead
 from serve_app.callers.limits import RateClass
 from serve_app.http.bulk import judged, refusal

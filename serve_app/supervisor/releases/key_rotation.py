@@ -27,8 +27,8 @@ from typing import Final
 
 from core.timestamps import iso_ms
 from core.trust.deployment_keys import KEY_BYTES, DeploymentKeys
-from ledger.agents.sealed_secrets import MadeWithKey, SealedSecrets, made_with_key, seal_anew
 from ledger.embedded.server import write_private
+from ledger.features.sealed_secrets import MadeWithKey, SealedSecrets, made_with_key, seal_anew
 from ledger.reads.reader import LedgerReader
 from serve_app.settings_from_env import LoadedSettings, load_settings
 from serve_app.supervisor.deployment import DeploymentError

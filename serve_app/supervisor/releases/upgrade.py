@@ -48,8 +48,8 @@ from core.shards.lease_messages import Lease, MemberState, MemberView
 from ledger.code_version import CODE_VERSION
 from ledger.embedded.server import EmbeddedPostgres
 from ledger.errors import LedgerUnavailable
+from ledger.features.shards import ChangeMember
 from ledger.migrate import StopNeeded, check_rollable, migrate
-from ledger.shards.shard_commands import ChangeMember
 from serve_app.app import APPLICATION, build
 from serve_app.settings_from_env import read_settings
 from serve_app.supervisor.admin_key import ADMIN_DID

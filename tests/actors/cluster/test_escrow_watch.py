@@ -7,8 +7,8 @@ import logging
 import pytest
 
 from actors.cluster.escrow_watch import GRACE_MS, IDS_SHOWN, EscrowWatch
+from ledger.features.workflow_reads import Overdue
 from ledger.reads.reader import LedgerReader
-from ledger.workflows.overdue import Overdue
 from tests.conftest import Database
 from tests.ledger.making import AT, Flow, open_with_member
 

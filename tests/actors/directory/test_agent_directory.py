@@ -16,9 +16,7 @@ from core.market.agent_liveness import HEARTBEAT_TTL_MS, Liveness
 from core.market.pricing import FixedPrice
 from core.market.ranking import SHOWN_MAX, UNPROVEN, render_reasons
 from core.market.reputation import PROMISED_MS, Tally
-from core.trust.deployment_keys import DeploymentKeys
-from core.trust.derived_keys import KeyPurpose
-from core.trust.sealing import NONCE_BYTES, seal
+from core.trust.deployment_keys import NONCE_BYTES, DeploymentKeys, KeyPurpose, seal
 from core.workflow.actions import SelectAgent, SelectVerifier
 from core.workflow.events import AgentNotSelected, AgentSelected, VerifierSelected
 

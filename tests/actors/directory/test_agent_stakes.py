@@ -11,8 +11,8 @@ from actors.directory.agent_directory import Directory
 from core.market.ranking import render_reasons
 from core.settings import Settings
 from core.workflow.events import AgentSelected, RetryDue
-from ledger.accounts.account_commands import Deposit
-from ledger.stakes.stake_commands import DepositStake
+from ledger.features.accounts import Deposit
+from ledger.features.stakes import DepositStake
 from tests.actors.directory.test_agent_directory import KEYS, paid, row, select
 from tests.actors.engine.runner_bench import Bench, wid
 from tests.simulation.shapes import agent_rows

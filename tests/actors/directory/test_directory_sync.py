@@ -21,8 +21,7 @@ from core.market.reputation import Tally
 from core.trust.deployment_keys import DeploymentKeys
 from core.workflow.actions import SelectAgent
 from core.workflow.events import AgentSelected
-from ledger.agents.directory_reads import KINDS, LIVE, Kept, Since
-from ledger.reads.directory_tail import DirectoryTail, Look
+from ledger.features.directory import KINDS, LIVE, DirectoryTail, Kept, Look, Since
 from ledger.reads.stored import RowDict
 from tests.conftest import Database
 from tests.ledger.checking import connect

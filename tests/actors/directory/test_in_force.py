@@ -20,11 +20,11 @@ from actors.directory.agent_directory import Directory
 from actors.directory.directory_sync import DirectorySync
 from core.market.pricing import FixedPrice
 from core.workflow.actions import SelectAgent
-from ledger.agents.agent_commands import DeregisterAgent, RebuildReputation
-from ledger.agents.agent_live import Heartbeat, LivenessStore
 from ledger.commands import Command
-from ledger.prices.price_commands import SetPrice
-from ledger.reads.directory_tail import DirectoryTail
+from ledger.features.agent_live import Heartbeat, LivenessStore
+from ledger.features.agents import DeregisterAgent, RebuildReputation
+from ledger.features.directory import DirectoryTail
+from ledger.features.prices import SetPrice
 from ledger.writer.store import LedgerStore
 from tests.actors.directory.test_directory_sync import empty_directory
 from tests.conftest import Database

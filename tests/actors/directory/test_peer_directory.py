@@ -20,7 +20,7 @@ from core.records.manifest import parse_manifest
 from core.workflow.actions import SelectAgent
 from core.workflow.dag import CompiledNode, compile_workflow
 from core.workflow.events import AgentNotSelected, AgentSelected
-from ledger.reads.directory_tail import DirectoryTail
+from ledger.features.directory import DirectoryTail
 from tests.actors.directory.test_agent_directory import CAPABILITY, KEYS, row, select
 from tests.actors.directory.test_subnets import subnet
 

@@ -10,12 +10,12 @@ from aiohttp import web
 from actors.dispatch.probes import Prober
 from core.settings import Settings
 from federation.name_resolver import NameResolver
-from ledger.agents.agent_live import (
+from ledger.features.agent_live import (
     Heartbeat,
     LivenessStore,
     liveness_of,
 )
-from ledger.agents.directory_reads import LIVE
+from ledger.features.directory import LIVE
 from ledger.reads.reader import LedgerReader
 from tests.actors.orders import serving
 from tests.conftest import Database

@@ -22,9 +22,9 @@ from actors.workflows.door import DISPATCHES_MAX
 from core.settings import Settings
 from core.trust.deployment_keys import DeploymentKeys
 from core.workflow.events import AttemptSucceeded, Event
-from ledger.accounts.account_commands import Deposit
 from ledger.commands import Command, Outcome
-from ledger.shards.shard_commands import JoinCluster, TakeShards
+from ledger.features.accounts import Deposit
+from ledger.features.shards import JoinCluster, TakeShards
 from tests.simulation.ledger_model import LedgerModel
 from tests.simulation.shapes import CAPABILITIES, Shape, agent_rows, compiled
 from tests.simulation.skewed_clock import VirtualClock

@@ -19,7 +19,7 @@ from actors.workflows.running_workflow import RunnerStatistics
 from core.settings import Settings
 from core.shards.lease_messages import Lease, MemberState, MemberView, Renewal
 from core.workflow.events import Event, WorkStarted
-from ledger.writer.boot_clock import boot_time_ms
+from ledger.writer.store import boot_time_ms
 from tests.actors.engine.runner_bench import FIRST, SHARD
 from tests.actors.orders import order_to
 

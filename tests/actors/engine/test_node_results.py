@@ -18,7 +18,7 @@ from core.errors import ErrorCode, NodeErrorCode, ServiceError
 from core.workflow.actions import AwaitResult
 from core.workflow.events import AttemptAccepted, Verdict
 from ledger.authority import Authority
-from ledger.workflows.workflow_commands import AdvanceWorkflow
+from ledger.features.workflow_commands import AdvanceWorkflow
 from tests.actors.engine.runner_bench import SHARD, VERIFIED, Bench, wid
 from tests.simulation.shapes import Shape, agent_rows
 

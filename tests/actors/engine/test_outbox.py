@@ -12,7 +12,7 @@ from actors.transport.messages import WorkflowEnd
 from actors.transport.wire import ENDS
 from core.workflow.events import NodeChanged
 from core.workflow.transitions import NodeStatus
-from ledger.workflows.record_rows import node_row
+from ledger.features.workflows import node_row
 from tests.actors.engine.runner_bench import FIRST, Bench
 
 

@@ -12,10 +12,10 @@ from actors.engine.restorer import IDS_MAX, Restorer
 from actors.transport.ledger_client import LedgerClient
 from actors.transport.wire import COMMANDS, OUTCOMES
 from core.errors import ErrorCode, ServiceError
-from ledger.accounts.account_commands import Deposit
 from ledger.commands import Outcome
+from ledger.features.accounts import Deposit
+from ledger.features.unfinished import PageKey
 from ledger.reads.stored import StoredWorkflow
-from ledger.workflows.unfinished import PageKey
 from tests.actors.engine.runner_bench import SHARD, Bench, wid
 
 PAGE = 3

@@ -12,7 +12,7 @@ from actors.ports import DispatchOrder
 from actors.transport.messages import CancelReply, PublishReply
 from core.errors import ErrorCode
 from core.workflow.events import AttemptAccepted, AttemptFinished, VerificationFinished
-from ledger.workflows.workflow_commands import AdvanceWorkflow
+from ledger.features.workflow_commands import AdvanceWorkflow
 from tests.actors.engine.runner_bench import VERIFIED, Bench, wid
 from tests.ledger.making import revoke
 from tests.simulation.shapes import CAPABILITIES, compiled

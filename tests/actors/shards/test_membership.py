@@ -16,7 +16,7 @@ from core.shards.lease_messages import HeldShard, Lease, MemberState, MemberView
 from core.shards.leases import SELF_FENCE_MS
 from core.shards.shard import SHARDS
 from ledger.commands import Command, Outcome, OutcomeStatus
-from ledger.shards.shard_commands import GiveShards, TakeShards
+from ledger.features.shards import GiveShards, TakeShards
 
 
 class Work:

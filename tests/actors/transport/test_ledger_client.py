@@ -14,9 +14,9 @@ from actors.transport.ledger_client import COMMAND_WEIGHT, LedgerClient
 from actors.transport.messages import CALL_BYTES_MAX
 from actors.transport.wire import answer_commands
 from core.errors import ErrorCode, ServiceError
-from ledger.accounts.account_commands import Deposit
 from ledger.commands import Command, Outcome, OutcomeStatus
-from ledger.shards.shard_commands import JoinCluster
+from ledger.features.accounts import Deposit
+from ledger.features.shards import JoinCluster
 
 GONE = ConnectionError("the ledger is away")
 

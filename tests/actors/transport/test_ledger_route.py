@@ -16,7 +16,7 @@ from actors.transport.names import LEDGERS
 from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
 from ledger.errors import LedgerUnavailable
-from ledger.shards.head_row import LedgerHead
+from ledger.features.head_row import LedgerHead
 from tests.actors.transport.listening import listening
 
 DEADLINE_S = 20.0

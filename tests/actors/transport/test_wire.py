@@ -31,10 +31,10 @@ from core.message import Message
 from core.records.manifest import parse_manifest
 from core.workflow.dag import compile_workflow
 from core.workflow.events import NodePaid
-from ledger.accounts.account_commands import Deposit
 from ledger.commands import Command, Outcome, OutcomeStatus
-from ledger.shards.shard_commands import JoinCluster
-from ledger.workflows.workflow_commands import AdvanceWorkflow
+from ledger.features.accounts import Deposit
+from ledger.features.shards import JoinCluster
+from ledger.features.workflow_commands import AdvanceWorkflow
 from tests.actors.transport.message_samples import families, full, members, required
 
 WIRES: dict[str, Wire[Any]] = {name: Wire[Any](union) for name, union in families().items()}

@@ -28,7 +28,7 @@ from core.settings import Settings
 from core.workflow.actions import Decision
 from core.workflow.events import AttemptFailed, Event, Failure
 from ledger.commands import Command, Outcome, OutcomeStatus
-from ledger.workflows.workflow_commands import AdvanceWorkflow
+from ledger.features.workflow_commands import AdvanceWorkflow
 from tests.actors.engine.runner_bench import PAYER, SHARD, VERIFIED, Bench, Outbox, wid
 from tests.simulation.shapes import CAPABILITIES, auctioned_shape, compiled
 

@@ -7,10 +7,18 @@ import hmac
 
 import pytest
 
-from core.trust.deployment_keys import KEYS_MAX, VERSION_MAX, DeploymentKeys
-from core.trust.derived_keys import KeyPurpose, derived_key, derived_keys
-from core.trust.heartbeat_token import heartbeat_token, read_heartbeat_token
-from core.trust.sealing import NONCE_BYTES, seal, unseal
+from core.trust.deployment_keys import (
+    KEYS_MAX,
+    NONCE_BYTES,
+    VERSION_MAX,
+    DeploymentKeys,
+    KeyPurpose,
+    derived_key,
+    derived_keys,
+    seal,
+    unseal,
+)
+from core.trust.tokens import heartbeat_token, read_heartbeat_token
 
 KEY, NEXT = bytes(range(32)), b"n" * 32
 ONE = DeploymentKeys([(1, KEY)])

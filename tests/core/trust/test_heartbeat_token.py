@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from core.trust.deployment_keys import DeploymentKeys
-from core.trust.heartbeat_token import heartbeat_token, read_heartbeat_token
+from core.trust.tokens import heartbeat_token, read_heartbeat_token
 
 KEYS = DeploymentKeys([(1, bytes(range(32)))])
 

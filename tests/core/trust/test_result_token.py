@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import combinations
 
 from core.trust.deployment_keys import DeploymentKeys
-from core.trust.result_token import result_id
+from core.trust.tokens import result_id
 
 KEYS = DeploymentKeys.parse("00" * 32)
 WORKFLOW = "0198c0de-0000-7000-8000-000000000001"

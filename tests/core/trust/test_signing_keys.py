@@ -5,8 +5,7 @@ Reference: money.md (Signing keys).
 
 from __future__ import annotations
 
-from core.trust.deployment_keys import DeploymentKeys
-from core.trust.sealing import NONCE_BYTES
+from core.trust.deployment_keys import NONCE_BYTES, DeploymentKeys
 from core.trust.signatures import is_signed_by
 from core.trust.signing_keys import SigningKey, next_signing_key, unseal_signing_key
 

@@ -11,7 +11,7 @@ from msgspec.structs import asdict
 from core.workflow.events import Verdict
 from core.workflow.traces import NodeRows, Span, node_spans, trace_status, workflow_span
 from core.workflow.transitions import WorkflowStatus
-from ledger.workflows.record_rows import attempt_row
+from ledger.features.workflows import attempt_row
 from tests.core.workflow.engine import Engine
 
 AGENTS = {"cap.x.v1": {"did:x:a": 10, "did:x:b": 10}, "cap.check.v1": {"did:x:v": 5}}

@@ -18,13 +18,13 @@ from core.market.auction import AuctionTerms, Award, Bid, award_auction, find_ex
 from core.market.reputation import NEUTRAL, Tally, score, stake_required_micro
 from core.workflow.events import AuctionClosed, AuctionOpened, NodeChanged
 from core.workflow.transitions import NodeStatus
-from ledger.auctions.auction_commands import (
+from ledger.commands import OutcomeStatus
+from ledger.features.auctions import (
     EndBidding,
     PlaceBid,
     bid_key,
     bids_key,
 )
-from ledger.commands import OutcomeStatus
 from tests.ledger.machine.base import any_index, asking, few, share_of
 from tests.ledger.machine.model import BPS, COUNTED, Round, Work
 from tests.ledger.machine.work import Attempt, WorkRules

@@ -19,12 +19,12 @@ from core.errors import ErrorCode
 from core.records.statuses import OwnershipProof
 from core.shards.lease_messages import HeldShard
 from core.shards.shard import SHARDS, shard_of
-from ledger.auctions.auction_commands import EndBidding, PlaceBid
 from ledger.commands import Command, Outcome, OutcomeStatus
-from ledger.proofs.books import BooksCheck
+from ledger.features.auctions import EndBidding, PlaceBid
+from ledger.features.books import BooksCheck
+from ledger.features.shards import ChangeMember, GiveShards, JoinCluster, TakeShards
+from ledger.features.workflow_commands import AdvanceWorkflow, PublishWorkflow
 from ledger.reads.reader import LedgerReader
-from ledger.shards.shard_commands import ChangeMember, GiveShards, JoinCluster, TakeShards
-from ledger.workflows.workflow_commands import AdvanceWorkflow, PublishWorkflow
 from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.checking import Auditor, Replay, wrong_row

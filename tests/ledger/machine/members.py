@@ -13,16 +13,16 @@ from msgspec.structs import replace
 from core.errors import ErrorCode
 from core.shards.lease_messages import HeldShard
 from core.shards.shard import SHARDS, shard_of
-from ledger.accounts.account_commands import Deposit
-from ledger.agents.agent_commands import DeregisterAgent
-from ledger.auctions.auction_commands import EndBidding, PlaceBid
 from ledger.commands import Command, OutcomeStatus
 from ledger.errors import LedgerUnavailable
-from ledger.invoices.invoice_commands import SettleInvoice
-from ledger.shards.shard_commands import TakeShards
-from ledger.stakes.stake_commands import DepositStake, SlashStake, WithdrawStake
-from ledger.trust.trust_commands import RevokeAgent
-from ledger.workflows.workflow_commands import (
+from ledger.features.accounts import Deposit
+from ledger.features.agents import DeregisterAgent
+from ledger.features.auctions import EndBidding, PlaceBid
+from ledger.features.invoices import SettleInvoice
+from ledger.features.shards import TakeShards
+from ledger.features.stakes import DepositStake, SlashStake, WithdrawStake
+from ledger.features.trust import RevokeAgent
+from ledger.features.workflow_commands import (
     AdvanceWorkflow,
     PublishWorkflow,
     QuarantineWorkflow,

@@ -7,12 +7,18 @@ from hypothesis.stateful import precondition, rule
 
 from core.errors import ErrorCode, ServiceError
 from core.money import MICRO_MAX
-from ledger.accounts.account_commands import CollectCredits
-from ledger.agents.agent_commands import RebuildReputation
-from ledger.agents.reputation import corrections, read_compared
 from ledger.commands import Outcome, OutcomeStatus
-from ledger.invoices.invoice_commands import CreateInvoice, SettleInvoice, invoice_settled_key
-from ledger.invoices.invoice_content import is_same, standing_invoice, with_content
+from ledger.features.accounts import CollectCredits
+from ledger.features.agents import RebuildReputation
+from ledger.features.invoices import (
+    CreateInvoice,
+    SettleInvoice,
+    invoice_settled_key,
+    is_same,
+    standing_invoice,
+    with_content,
+)
+from ledger.features.reputation import corrections, read_compared
 from tests.ledger.disputing import about, decide, slash
 from tests.ledger.machine.base import MoneyMachine, any_index, asking, four, share_of, shares
 from tests.ledger.machine.model import Line

@@ -10,8 +10,8 @@ from hypothesis.stateful import precondition, rule
 from core.errors import ErrorCode
 from core.market.sharing.quota import QuotaLimits
 from core.money import cents_ceil
-from ledger.identity.inheritance_commands import RunInheritance, SetInheritance
-from ledger.quotas.quota_commands import SetQuota
+from ledger.features.inheritance import RunInheritance, SetInheritance
+from ledger.features.quotas import SetQuota
 from tests.ledger.machine.base import MoneyMachine, amounts, asking, few, four, share_of, shares
 from tests.ledger.machine.model import Limits
 from tests.ledger.making import deposit, new_key

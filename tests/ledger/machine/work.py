@@ -27,7 +27,7 @@ from core.workflow.events import (
 from core.workflow.rules.payment import payment_line
 from core.workflow.transitions import NodeStatus, WorkflowStatus
 from ledger.commands import OutcomeStatus
-from ledger.workflows.workflow_commands import QuarantineWorkflow, ResumeWorkflow
+from ledger.features.workflow_commands import QuarantineWorkflow, ResumeWorkflow
 from tests.ledger.machine.base import (
     MoneyMachine,
     any_index,

@@ -15,7 +15,7 @@ from core.settings import KIB, Settings
 from core.trust.access import Principal
 from core.trust.deployment_keys import DeploymentKeys
 from core.trust.requests.did_standing import DidStanding
-from ledger.keys.nonces import Nonce
+from ledger.features.nonces import Nonce
 from ledger.operational import RateBlock
 from serve_app.callers.admission import BYTES_MAX, Admission, Place
 from serve_app.callers.auth import Authenticator, Sources, StoredKey, key_hash

@@ -14,7 +14,7 @@ from core.records.bounds import TIME_MS_MAX
 from core.settings import Settings
 from core.trust.access import BY_ADDRESS, JWT_KEY_ID, SUGGEST, Principal
 from core.trust.requests.did_standing import DidStanding
-from ledger.keys.nonces import Nonce
+from ledger.features.nonces import Nonce
 from serve_app.callers.auth import (
     CACHED_MAX,
     Authenticator,

@@ -15,7 +15,7 @@ from core.trust.access import Principal
 from core.trust.did_key import did_of_key
 from core.trust.requests.did_standing import DidStanding
 from core.trust.requests.request_signature import signature_headers
-from ledger.keys.nonces import Nonce
+from ledger.features.nonces import Nonce
 from serve_app.callers.lookups import PAUSE_S, WRONG_RATE, Lookups, WrongCredentials
 from serve_app.callers.signed_requests import (
     SIGNED_RATE,

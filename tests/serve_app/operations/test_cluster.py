@@ -20,7 +20,7 @@ from core.shards.lease_messages import Lease, MemberState, MemberView, Renewal
 from core.shards.shard import SHARDS
 from core.trust.access import ADMIN, Principal
 from ledger.commands import Command, Outcome, OutcomeStatus
-from ledger.shards.shard_commands import ChangeMember, JoinCluster, TakeShards
+from ledger.features.shards import ChangeMember, JoinCluster, TakeShards
 from serve_app.http.calls import Operation
 from serve_app.operations.service.cluster import OPERATIONS
 from tests.actors.gateway.served import gateway_of

@@ -18,10 +18,10 @@ import pytest
 import sqlalchemy as sql
 
 from core.errors import ErrorCode, ServiceError
+from ledger.features.tasks import SettleTask, settle_task_key
 from ledger.reads import event_entries
 from ledger.reads.event_entries import Asked
 from ledger.reads.reader import LedgerReader
-from ledger.tasks.task_commands import SettleTask, settle_task_key
 from ledger.writer.store import LedgerStore
 from serve_app.operations.streams import event_tail
 from serve_app.operations.streams.event_tail import EventStream, EventTail

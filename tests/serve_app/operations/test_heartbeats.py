@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from core.market.agent_liveness import UNHEARD, Liveness
-from ledger.agents.agent_live import Heartbeat, LivenessStore, StoredHeartbeat
+from ledger.features.agent_live import Heartbeat, LivenessStore, StoredHeartbeat
 from ledger.reads.reader import LedgerReader
 from serve_app.operations.agents.heartbeat_store import Heartbeats
 

@@ -22,7 +22,7 @@ from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
 from core.trust.access import agent_holder
 from core.trust.deployment_keys import DeploymentKeys
-from core.trust.result_token import result_id
+from core.trust.tokens import result_id
 from ledger.operational import RateBlock
 from ledger.reads.stored import RowDict
 from serve_app.callers.admission import Admission

@@ -13,7 +13,7 @@ from core.records.manifest import parse_manifest
 from core.shards.lease_messages import MemberState
 from core.shards.shard import shard_of
 from core.trust.access import Principal
-from ledger.workflows.workflow_commands import PUBLISH_KEY
+from ledger.features.workflow_commands import PUBLISH_KEY
 from serve_app.operations.work.publishing import publish_request
 from tests.actors.gateway.maps import lease, member
 from tests.actors.gateway.served import gateway_of

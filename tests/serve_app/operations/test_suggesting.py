@@ -19,7 +19,7 @@ from core.planning.plan import plan
 from core.records.agent import PRICE_CENTS_MAX, AgentCard
 from core.records.manifest import parse_manifest
 from core.workflow.dag import WorkflowLimits, compile_workflow
-from ledger.agents.offer_reads import parse_offer
+from ledger.features.discovery import parse_offer
 from serve_app.operations.work.suggesting import TRIES_MAX, try_out
 from tests.actors.directory.test_agent_directory import KEYS
 

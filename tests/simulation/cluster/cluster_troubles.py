@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from core.shards.lease_messages import MemberState
 from core.shards.leases import LEASE_MS, RENEWAL_MS, STARVED_MS
 from ledger.code_version import CODE_VERSION
-from ledger.shards.shard_commands import ChangeMember
+from ledger.features.shards import ChangeMember
 
 if TYPE_CHECKING:
     from tests.simulation.cluster.cluster_world import ClusterWorld

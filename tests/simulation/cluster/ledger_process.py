@@ -14,7 +14,7 @@ from core.errors import ServiceError
 from core.shards.lease_messages import Renewal
 from ledger.commands import Command
 from ledger.errors import LedgerIntegrityError, LedgerUnavailable
-from ledger.shards.shard_commands import JoinCluster
+from ledger.features.shards import JoinCluster
 from ledger.writer.group_commit import GroupCommit
 from ledger.writer.store import Genesis
 from tests.simulation.cluster.simulated_store import SimulatedStore

@@ -14,7 +14,7 @@ from actors.shards.held_shards import HeldShards
 from actors.shards.membership import Membership
 from core.shards.lease_messages import Lease, MemberState, Renewal
 from ledger.commands import Command, Outcome
-from ledger.shards.shard_commands import ChangeMember, JoinCluster
+from ledger.features.shards import ChangeMember, JoinCluster
 from tests.simulation.cluster.ledger_process import LedgerProcess
 from tests.simulation.cluster.shard_work import ShardRuns
 from tests.simulation.loop import VirtualLoop, raise_unforeseen

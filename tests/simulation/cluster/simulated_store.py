@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 from core.shards.lease_messages import HeldShard
 from ledger.commands import Command, Outcome, OutcomeStatus
 from ledger.errors import LedgerUnavailable
-from ledger.shards.committed_cluster import committed_cluster
-from ledger.shards.head_row import WAIT_S
-from ledger.shards.shard_commands import TakeShards
-from ledger.workflows.workflow_commands import AdvanceWorkflow
+from ledger.features.head_row import WAIT_S
+from ledger.features.member_leases import committed_cluster
+from ledger.features.shards import TakeShards
+from ledger.features.workflow_commands import AdvanceWorkflow
 from ledger.writer.batch import Batch
 from ledger.writer.plan import is_stale, plan
 from ledger.writer.state_cache import Leases, StateCache

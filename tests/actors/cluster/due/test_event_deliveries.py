@@ -24,7 +24,7 @@ from actors.cluster.due.event_deliveries import (
 )
 from actors.cluster.due.webhook_deliveries import ATTEMPT_S, failure_of
 from federation.http_connection import HttpFailure, HttpFailureKind, HttpReply
-from ledger.webhooks.deliveries import Target
+from ledger.features.webhooks import Target
 
 
 def test_pauses_grow() -> None:

@@ -25,18 +25,17 @@ from core.errors import ErrorCode, ServiceError
 from core.ids import uuid7
 from core.records.statuses import TriggerKind
 from core.settings import Settings
-from ledger.proofs.audit_log import newest_entry_id
-from ledger.reads.reader import LedgerReader
-from ledger.triggers.run_plan import REFUSALS_MAX
-from ledger.triggers.trigger_commands import (
+from ledger.features.audit_log import newest_entry_id
+from ledger.features.triggers import REFUSALS_MAX, run_rows, trigger_row
+from ledger.features.webhooks import DeliveryStore
+from ledger.features.workflow_commands import (
     ChangeTrigger,
     CreateTrigger,
     NoteRun,
     TriggerRun,
     TriggerTerms,
 )
-from ledger.triggers.trigger_reads import run_rows, trigger_row
-from ledger.webhooks.deliveries import DeliveryStore
+from ledger.reads.reader import LedgerReader
 from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.making import AT, PAYER, deposit, new_id, new_key, open_store

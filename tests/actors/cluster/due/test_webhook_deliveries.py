@@ -32,14 +32,20 @@ from actors.cluster.due.run_starter import RunStarter
 from actors.cluster.due.webhook_deliveries import WebhookSender
 from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
-from core.trust.derived_keys import KeyPurpose
-from core.trust.sealing import NONCE_BYTES, seal
+from core.trust.deployment_keys import NONCE_BYTES, KeyPurpose, seal
 from core.trust.webhook_messages import publish_secrets, webhook_secret
 from core.workflow.transitions import WorkflowStatus
-from ledger.proofs.audit_log import newest_entry_id
+from ledger.features.audit_log import newest_entry_id
+from ledger.features.webhooks import (
+    DAY_MS,
+    KEPT_MS,
+    DeliveryStore,
+    Target,
+    WebhookStore,
+    delivery_rows,
+    webhook_row,
+)
 from ledger.reads.reader import LedgerReader
-from ledger.webhooks.deliveries import KEPT_MS, DeliveryStore, Target
-from ledger.webhooks.webhooks import DAY_MS, WebhookStore, delivery_rows, webhook_row
 from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.making import (

@@ -18,16 +18,16 @@ from actors.cluster.reporting.audit_log_watch import UNSIGNED_MS_MAX, AuditLogWa
 from actors.process.loop_clock import monotonic_ms
 from callboard.verify import verify_log
 from core.settings import Settings
+from core.trust.deployment_keys import NONCE_BYTES
 from core.trust.merkle import WIDTH
-from core.trust.sealing import NONCE_BYTES
 from core.trust.signing_keys import SigningKey, signing_key_rotation_message
-from ledger.proofs.audit_log import (
+from ledger.features.audit_log import (
     NOTHING_SIGNED,
     read_checkpoint,
     read_roots,
     scan_entries,
 )
-from ledger.proofs.signing_keys import RotateSigningKey
+from ledger.features.signing_keys import RotateSigningKey
 from ledger.reads.reader import LedgerReader
 from ledger.writer.store import Genesis, LedgerStore
 from tests.callboard.audit_logs import KEYS, line_of

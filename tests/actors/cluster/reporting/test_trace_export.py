@@ -22,9 +22,9 @@ from core.ids import span_id, trace_id
 from core.settings import Settings
 from core.workflow.events import NodeChanged
 from core.workflow.transitions import NodeStatus, WorkflowStatus
-from ledger.proofs.traces import trace_workflows
+from ledger.features.traces import trace_workflows
+from ledger.features.unfinished import UnfinishedPages
 from ledger.reads.reader import LedgerReader
-from ledger.workflows.unfinished import UnfinishedPages
 from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.making import AGENT, AT, CREDIT, PAYER, Flow, open_with_member

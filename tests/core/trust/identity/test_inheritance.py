@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from core.trust.identity.inheritance import DAY_MS, SwitchStatus, switch_status
+from core.trust.identity.succession import DAY_MS, SwitchStatus, switch_status
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from core.trust.identity.recovery import (
+from core.trust.identity.succession import (
     Guardians,
     GuardianSets,
     RecoveryType,

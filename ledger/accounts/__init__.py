@@ -1,1 +1,0 @@
-"""Accounts: deposits, and money as its owners see it."""

@@ -1,1 +1,0 @@
-"""Agents: their cards, health and reputation."""

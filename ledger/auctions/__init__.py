@@ -1,1 +1,0 @@
-"""Auctions of nodes: rounds and bids."""

@@ -1,1 +1,0 @@
-"""Versions of capabilities: published, deprecated, listed."""

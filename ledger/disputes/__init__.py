@@ -1,1 +1,0 @@
-"""Disputes over work and pay, refunds, feedback."""

@@ -1,0 +1,343 @@
+"""Accounts: deposits, what owners collect from their agents, and what they see of their money.
+
+Reference: money.md (Estimate, Commands and keys, Accounts, Entries).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import sqlalchemy as sql
+
+from core.market.reputation import Tally
+from core.market.sharing.quota import DAY_MS, QuotaUsage
+from core.money import ISSUED_MICRO_MAX, MICRO_MAX, credits_text
+from core.records.audit import AuditEventType
+from ledger.authority import AuthorizedCommand, OwnersCommand
+from ledger.connections.connecting import fetch
+from ledger.features.reputation import tally_of
+from ledger.reads.reader import LedgerReader, RowDict, is_credited
+from ledger.schema import account, entry, escrow, quota, reputation, stake, workflow
+from ledger.writer.batch import Batch, Result, conflict, forbidden, invalid, not_found
+from ledger.writer.command_kind import Connection, plans
+from ledger.writer.read_set import ReadSet
+from ledger.writer.state_cache import (
+    WORLD_ADDRESS,
+    Account,
+    stake_address,
+    stake_locked_address,
+    wallet_address,
+)
+
+# Credits from outside: the deposit into a wallet. And what owners collect from their agents.
+
+
+class Deposit(AuthorizedCommand, frozen=True, kw_only=True):
+    """Credit a wallet from outside. Result: the entry and {"balanceMicro"}. Rejections: KEY_REUSED,
+    INVALID_REQUEST when the balance would exceed its bound."""
+
+    request_hash: bytes
+    owner_did: str
+    amount_micro: int
+    description: str
+
+
+class CollectCredits(OwnersCommand, frozen=True, kw_only=True):
+    """Move free credits from an agent's wallet to its owner's.
+
+    `amount_micro` None: all that is free; payments under an open dispute are not.
+    Result: the entry and {"ownerDid", "balanceMicro", "ownerBalanceMicro"}. Rejections: NOT_FOUND;
+    FORBIDDEN for others than the owner, and where the money is not the owner's; CONFLICT when less
+    is free.
+    """
+
+    agent_did: str
+    amount_micro: int | None = None
+
+
+# Who may see and collect the money of an agent besides the agent itself. The owner of a proven
+# claim, or of an unproven one if nobody else uses the DID: it had no account when it was claimed,
+# and has no keys, agents and workflows of its own. Before a proof the owner gets neither deposits
+# nor inheritances: they were meant for the person behind the DID.
+
+IS_OWNERS: Final = """(a.proven_by IS NOT NULL OR NOT (
+    EXISTS (SELECT FROM callboard.api_key k WHERE k.owner_did = a.did)
+    OR EXISTS (SELECT FROM callboard.agent o WHERE o.owner_did = a.did)
+    OR EXISTS (SELECT FROM callboard.workflow w WHERE w.payer_did = a.did)
+    OR EXISTS (
+        SELECT FROM callboard.account c
+        WHERE c.address IN ('wallet:' || a.did, 'stake:' || a.did)
+            AND c.created_ms <= a.registered_ms)))"""
+_MONEY_OWNER: Final = sql.text(
+    f"SELECT a.owner_did, {IS_OWNERS} AS is_owners FROM callboard.agent a WHERE a.did = :did"
+)
+_AGENTS: Final = (
+    f"SELECT a.did FROM callboard.agent a WHERE a.owner_did = :owner_did AND {IS_OWNERS}"
+)
+
+
+class MoneyOwner(NamedTuple):
+    """The owner of an agent; `is_owners`: the agent's money is the owner's to see and collect."""
+
+    owner_did: str
+    is_owners: bool
+
+
+async def money_owner(reader: LedgerReader, did: str) -> MoneyOwner | None:
+    """Return the owner of an agent, None for a DID that is no agent."""
+    rows = await reader.rows(_MONEY_OWNER, {"did": did})
+    return MoneyOwner(**rows[0]) if rows else None
+
+
+def money_agents(owner_did: str) -> sql.Select[Any]:
+    """Return the query for the agents whose money an owner may see."""
+    found = sql.text(_AGENTS).bindparams(owner_did=owner_did).columns(sql.column("did"))
+    return sql.select(found.subquery().c.did)
+
+
+_OWNER: Final = f"""
+SELECT a.owner_did, {IS_OWNERS}, (
+    SELECT coalesce(sum(e.amount), 0)::bigint
+    FROM callboard.entry e JOIN callboard.account c ON c.id = e.credit_account_id
+    WHERE a.proven_by IS NULL AND c.address = 'wallet:' || a.did
+        AND e.kind IN ('deposit', 'inheritance'))
+FROM callboard.agent a WHERE a.did = %(did)s
+"""
+# The payments to an agent that an open dispute is about, less what was refunded of them.
+_DISPUTED: Final = """
+WITH own AS (SELECT id FROM callboard.account WHERE address = 'wallet:' || %(did)s),
+paid AS (
+    SELECT DISTINCT e.workflow_id, e.node_id, e.amount
+    FROM callboard.dispute d
+    JOIN callboard.entry e ON e.workflow_id = d.workflow_id AND e.kind = 'node_payment'
+        AND e.node_id = coalesce(d.node_id, e.node_id)
+    JOIN own ON own.id = e.credit_account_id
+    WHERE d.status = 'open' AND (
+        d.complainant_did = %(did)s OR d.respondent_did = %(did)s OR d.respondent_did IS NULL)
+)
+SELECT coalesce(sum(p.amount - coalesce((
+    SELECT sum(r.amount) FROM callboard.entry r JOIN own ON own.id = r.debit_account_id
+    WHERE r.kind IN ('refund', 'fee_refund', 'stake_refund')
+        AND r.workflow_id = p.workflow_id AND r.node_id = p.node_id), 0)), 0)::bigint AS micro
+FROM paid p
+"""
+
+
+def add_deposit_reads(command: Deposit, read_set: ReadSet) -> None:
+    """Add what is looked at before a wallet is credited."""
+    read_set.addresses.add(wallet_address(command.owner_did))
+    read_set.owned_dids.add(command.owner_did)
+    read_set.deposited_micro += command.amount_micro
+
+
+@plans(Deposit, reads=add_deposit_reads)
+def plan_deposit(command: Deposit, batch: Batch) -> Result:
+    """Credit a wallet: an owner's wallet, holds and stakes together stay within the bound."""
+    cache, address = batch.cache, wallet_address(command.owner_did)
+    world = cache.accounts[WORLD_ADDRESS]
+    assert world is not None
+    # Not read: all that was issued together is within the bound of one owner.
+    owned = cache.owned.get(command.owner_did, 0)
+    room = min(MICRO_MAX - owned, ISSUED_MICRO_MAX + world.balance)
+    if not 0 < command.amount_micro <= room:
+        raise invalid(
+            f"got a deposit of {credits_text(command.amount_micro)} credits, expected more than 0"
+            f" and at most {credits_text(max(0, room))}"
+        )
+    if command.owner_did in cache.owned:
+        cache.owned[command.owner_did] += command.amount_micro
+    wallet = batch.account(address, "wallet", command.owner_did)
+    entry = _transfer(world, wallet, command.amount_micro, "deposit", command.description, batch)
+    batch.record(
+        AuditEventType.LEDGER_DEPOSITED,
+        ("account", command.owner_did),
+        amountCredits=credits_text(command.amount_micro),
+        entryIds=[entry["id"]],
+    )
+    return {"entry": entry, "balanceMicro": wallet.balance}
+
+
+@dataclass(frozen=True, slots=True)
+class CollectReads:
+    """The owner of an agent, and how much of the agent's money the owner may not collect.
+
+    `is_owners`: the agent's money is the owner's. `disputed_micro`: payments to the agent under an
+    open dispute, micro-credits. `given_micro`: what was deposited for an unproven claim's DID, or
+    inherited by it, micro-credits.
+    """
+
+    owner_did: str
+    is_owners: bool
+    disputed_micro: int
+    given_micro: int
+
+
+async def load_collect(
+    connection: Connection, command: CollectCredits, read_set: ReadSet
+) -> CollectReads | None:
+    """Return whose an agent's money is and what of it stays; None when the agent is not known."""
+    values = {"did": command.agent_did}
+    for owner_did, is_owners, given_micro in await fetch(connection, _OWNER, values):
+        ((disputed_micro,),) = await fetch(connection, _DISPUTED, values)
+        read_set.addresses |= {wallet_address(command.agent_did), wallet_address(owner_did)}
+        return CollectReads(owner_did, is_owners, disputed_micro, given_micro)
+    return None
+
+
+@plans(CollectCredits, load=load_collect)
+def plan_collect(command: CollectCredits, batch: Batch) -> Result:
+    """Move free credits from an agent's wallet to its owner's, and nowhere else."""
+    did = command.agent_did
+    stored: CollectReads | None = batch.loaded
+    if stored is None:
+        raise not_found(f"the agent {did} is not known")
+    owner_did = stored.owner_did
+    if command.actor_did != owner_did and not command.is_admin:
+        raise forbidden(f"only the owner of {did} may collect its credits")
+    if not stored.is_owners:
+        raise forbidden(
+            f"{did} was registered without a proof and has keys, agents, workflows or an"
+            " account of its own:"
+            " register it with a cardProof, with its own credential, or by an administrator, then"
+            " collect"
+        )
+    if owner_did == did:
+        raise conflict(f"{did} is its own owner: there is nothing to collect")
+    wallet = batch.cache.accounts.get(wallet_address(did))
+    kept_micro = stored.disputed_micro + stored.given_micro
+    free_micro = max(0, batch.cache.balance(wallet_address(did)) - kept_micro)
+    amount_micro = min(free_micro, MICRO_MAX)
+    if command.amount_micro is not None:
+        amount_micro = command.amount_micro
+    if wallet is None or not 0 < amount_micro <= free_micro:
+        got = "nothing to collect"
+        if command.amount_micro is not None:
+            got = f"cannot collect {credits_text(amount_micro)} credits"
+        free, disputed = credits_text(free_micro), credits_text(stored.disputed_micro)
+        raise conflict(
+            f"{got}: {free} are free in the wallet of {did}, {disputed} are under open disputes,"
+            f" {credits_text(stored.given_micro)} were deposited for a DID without a proof"
+        )
+    owners = batch.account(wallet_address(owner_did), "wallet", owner_did)
+    description = "collected by the owner of the agent"
+    entry = _transfer(wallet, owners, amount_micro, "collection", description, batch)
+    batch.record(
+        AuditEventType.LEDGER_COLLECTED,
+        ("account", did),
+        agentDid=did,
+        ownerDid=owner_did,
+        amountCredits=credits_text(amount_micro),
+        entryIds=[entry["id"]],
+    )
+    return {
+        "entry": entry,
+        "ownerDid": owner_did,
+        "balanceMicro": wallet.balance,
+        "ownerBalanceMicro": owners.balance,
+    }
+
+
+def _transfer(
+    debit: Account, credit: Account, micro: int, kind: str, description: str, batch: Batch
+) -> dict[str, object]:
+    """Add an entry of no workflow; return it as a reader of the table gets it."""
+    (entry_id,) = batch.transfer(debit, credit, micro, kind, description)
+    return {
+        "id": entry_id,
+        "debit_account_id": debit.id,
+        "credit_account_id": credit.id,
+        "amount": micro,
+        "kind": kind,
+        "description": description,
+        "workflow_id": None,
+        "node_id": None,
+        "created_ms": batch.now_ms,
+    }
+
+
+# Committed money as its owners see it: accounts, what moved, stakes, quotas and their usage.
+
+_FREE, _LOCKED = account.alias("free"), account.alias("locked")
+STAKE_PARTS: Final = (
+    sql.select(stake, _FREE.c.balance.label("free_micro"), _LOCKED.c.balance.label("locked_micro"))
+    .join(_FREE, _FREE.c.id == stake.c.free_account_id)
+    .join(_LOCKED, _LOCKED.c.id == stake.c.locked_account_id)
+)
+
+
+async def account_row(reader: LedgerReader, did: str) -> RowDict | None:
+    """Return the wallet of a DID, None until something came in."""
+    return await reader.row(sql.select(account).where(account.c.address == wallet_address(did)))
+
+
+async def history(
+    reader: LedgerReader, did: str, *, limit: int, offset: int = 0, before_id: int | None = None
+) -> list[RowDict]:
+    """Return the entries of a DID's wallet and stake, newest first.
+
+    `change`: what an entry did to the wallet, micro-credits; 0 for those within the stake.
+    """
+    addresses = [wallet_address(did), stake_address(did), stake_locked_address(did)]
+    # One index scan a side and account, each stopped at the page's end; what moved between two of
+    # them is found twice and shown once.
+    sides = []
+    for address in addresses:
+        own = sql.select(account.c.id).where(account.c.address == address).scalar_subquery()
+        for is_of_side in (entry.c.debit_account_id == own, is_credited(own)):
+            side = sql.select(entry).where(is_of_side)
+            if before_id is not None:
+                side = side.where(entry.c.id < before_id)
+            page = side.order_by(entry.c.id.desc()).limit(limit + offset).subquery()
+            sides.append(sql.select(page))
+    found = sql.union(*sides).subquery()
+    wallet = sql.select(account.c.id).where(account.c.address == addresses[0]).scalar_subquery()
+    change = sql.case(
+        (found.c.debit_account_id == wallet, -found.c.amount),
+        (found.c.credit_account_id == wallet, found.c.amount),
+        else_=0,
+    )
+    query = sql.select(found, change.label("change")).order_by(found.c.id.desc())
+    return await reader.rows(query.limit(limit).offset(offset))
+
+
+async def stake_row(reader: LedgerReader, agent_did: str) -> RowDict | None:
+    """Return an agent's stake with both its parts (`free_micro`, `locked_micro`)."""
+    return await reader.row(STAKE_PARTS.where(stake.c.agent_did == agent_did))
+
+
+async def quota_row(reader: LedgerReader, did: str) -> RowDict | None:
+    """Return a payer's limits; a column is None where there is none of its kind."""
+    return await reader.row(sql.select(quota).where(quota.c.did == did))
+
+
+async def quota_usage(reader: LedgerReader, did: str, day_ms: int) -> QuotaUsage:
+    """Return what a payer uses, as `ledger/features/quotas.py` counts it for the writer.
+
+    Args:
+        day_ms: the UTC midnight with which the day began, Unix milliseconds.
+    """
+    running = (
+        sql.select(sql.func.count())
+        .select_from(escrow)
+        .where(escrow.c.payer_did == did, escrow.c.status == "held")
+        .scalar_subquery()
+    )
+    cost = sql.func.coalesce(workflow.c.spent_micro, workflow.c.hold_micro)
+    query = sql.select(
+        sql.func.count(workflow.c.id).label("workflows"),
+        sql.func.coalesce(sql.func.sum(cost), 0).label("micro"),
+        running.label("running"),
+    ).where(
+        workflow.c.payer_did == did,
+        workflow.c.created_ms >= day_ms,
+        workflow.c.created_ms < day_ms + DAY_MS,
+    )
+    row = (await reader.rows(query))[0]
+    return QuotaUsage(row["workflows"], int(row["micro"]), row["running"])
+
+
+async def reputation_row(reader: LedgerReader, agent_did: str) -> tuple[Tally, int | None]:
+    """Return an agent's counts and when they last changed, Unix milliseconds; none are zeros."""
+    row = await reader.row(sql.select(reputation).where(reputation.c.agent_did == agent_did))
+    return (Tally(), None) if row is None else (tally_of(row), row["updated_ms"])

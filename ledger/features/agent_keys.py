@@ -1,0 +1,171 @@
+"""Keys of agents: a new one takes the place of the current one, which becomes history.
+
+Reference: features.md (Key rotation). Decision agent-identity.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from core.records.audit import AuditEventType
+from core.timestamps import iso_ms
+from core.trust.identity.agent_keys import KEY_AGE_MS_MIN, KEYS_MAX, key_name
+from ledger.authority import AuthorizedCommand
+from ledger.tables.identity_tables import (
+    ENDED_OVERLAPS,
+    FORMER_KEYS,
+)
+from ledger.tables.market_tables import AGENT_IDENTITIES
+from ledger.writer.batch import Batch, Result, conflict, forbidden
+from ledger.writer.command_kind import plans
+from ledger.writer.read_set import ReadSet
+from ledger.writer.state_cache import KnownAgent
+
+# The command about the keys of agents: one is replaced. Signatures are verified before a command
+# is made; a command names the key that they were verified with, and the writer refuses it where
+# that is not the agent's current one any more.
+
+
+class RotateAgentKey(AuthorizedCommand, frozen=True, kw_only=True):
+    """Replace an agent's key, as its current key has signed.
+
+    `proven_key`: the key by which the proof is. `overlap_ms`: how long it stays valid for results
+    beside the new one. Rejections: NOT_FOUND, FORBIDDEN (the agent is revoked), CONFLICT (the key
+    was replaced meanwhile, or the new one is or was a key of this DID, or the history is full).
+    Result: {"keyNumber", "validFromMs", "formerValidUntilMs"}.
+    """
+
+    did: str
+    new_key: str
+    proven_key: str
+    overlap_ms: int
+
+
+# Planning agents' keys: a new one takes the place of the current one, which becomes history.
+# However a key is replaced (by rotation, by a card, by recovery), it is done here, so that no key
+# of a DID is ever forgotten and none comes back.
+
+
+def add_rotate_agent_key_reads(command: RotateAgentKey, read_set: ReadSet) -> None:
+    """Add what is looked at before a key is replaced."""
+    read_set.agent_dids.add(command.did)
+    read_set.trusted.add(command.did)
+    read_set.new_keys.add((command.did, command.new_key))
+
+
+@plans(RotateAgentKey, reads=add_rotate_agent_key_reads, outlives_credential=True)
+def plan_rotate_agent_key(command: RotateAgentKey, batch: Batch) -> Result:
+    """Replace an agent's key by the word of its current one."""
+    did = command.did
+    known = batch.agent(did)
+    if batch.cache.is_revoked(did, batch.clock_ms):
+        raise forbidden(f"{did} is revoked: its key cannot prove anything")
+    if known.public_key != command.proven_key:
+        raise conflict(f"the key of {did} was replaced by another request: use the current key")
+    check_new_key(did, known, command.new_key, batch)
+    until_ms = batch.now_ms + command.overlap_ms
+    agent = replace_key(did, known, command.new_key, batch, overlap_ms=command.overlap_ms)
+    batch.record(
+        AuditEventType.AGENT_KEY_ROTATED, ("agent", did), **key_payload(did, known, agent, until_ms)
+    )
+    return {
+        "keyNumber": agent.key_number,
+        "validFromMs": batch.now_ms,
+        "formerValidUntilMs": until_ms,
+    }
+
+
+def check_new_key(
+    did: str, known: KnownAgent, new_key: str, batch: Batch, *, is_recovery: bool = False
+) -> None:
+    """Refuse a key that is or was one of this DID, and keys that come too fast for a history.
+
+    A thief of a key may have filled the history: a full one grows on, slowly, so that an owner who
+    has the agent back does not need guardians for each new key.
+
+    Args:
+        is_recovery: by the word of guardians, who do not wait.
+
+    Raises:
+        Refusal: CONFLICT.
+    """
+    if new_key == known.public_key or (did, new_key) in batch.cache.former_keys:
+        raise conflict(f"the new key is in the history of {did}: use a key that it never had")
+    is_full = known.key_number >= KEYS_MAX and not is_recovery
+    if is_full and batch.now_ms - known.key_from_ms < KEY_AGE_MS_MIN:
+        raise conflict(
+            f"{did} has had {known.key_number} keys, of which a new one is accepted when the"
+            f" current one is {KEY_AGE_MS_MIN // 3_600_000} hours old"
+        )
+
+
+def replace_key(
+    did: str, known: KnownAgent, new_key: str, batch: Batch, *, overlap_ms: int = 0
+) -> KnownAgent:
+    """Replace an agent's current key by one that was checked; return the agent as it is then.
+
+    Args:
+        known: the agent; its first key takes no other's place.
+        overlap_ms: how long the key before stays valid beside the new one.
+    """
+    number = known.key_number
+    if known.public_key is not None:
+        batch.put(ENDED_OVERLAPS, did, {"agent_did": did})
+        # Two changes within one batch: what the first has left valid ends, as if it were stored.
+        before = batch.row(FORMER_KEYS, (did, number - 1))
+        if before is not None:
+            before["valid_until_ms"] = min(before["valid_until_ms"], batch.now_ms)
+        # A claim that has yielded may have put the key into the history already.
+        if (did, known.public_key) not in batch.cache.former_keys:
+            times = {
+                "valid_from_ms": known.key_from_ms,
+                "valid_until_ms": batch.now_ms + overlap_ms,
+            }
+            batch.store(FORMER_KEYS, (did, number), known, agent_did=did, number=number, **times)
+        batch.cache.former_keys.add((did, known.public_key))
+        number += 1
+    agent = replace(
+        known,
+        public_key=new_key,
+        key_number=number,
+        key_from_ms=batch.now_ms,
+        revision=known.revision + 1,
+    )
+    change_identity(did, agent, batch, public_key=new_key, key_from_ms=batch.now_ms)
+    return agent
+
+
+def change_identity(did: str, agent: KnownAgent, batch: Batch, **changed: Any) -> None:
+    """Store what has changed of an agent without its card, by column; owners are told.
+
+    Args:
+        agent: as it is then.
+    """
+    batch.cache.agents[did] = agent
+    row = {"did": did, "key_number": agent.key_number, "revision": agent.revision, **changed}
+    batch.put(AGENT_IDENTITIES, did, {**(batch.row(AGENT_IDENTITIES, did) or {}), **row})
+    batch.is_directory_changed = True
+
+
+def key_payload(did: str, before: KnownAgent, after: KnownAgent, until_ms: int) -> dict[str, Any]:
+    """Return what the chain says of a key's replacement."""
+    return {
+        "keyId": key_name(did, after.key_number),
+        "publicKey": after.public_key,
+        "formerKey": before.public_key,
+        "formerValidUntil": iso_ms(until_ms),
+    }
+
+
+def check_proven(did: str, agent: KnownAgent) -> None:
+    """Refuse what only a proven claim gets: the DID may be another's, who has not come yet.
+
+    Raises:
+        Refusal: FORBIDDEN.
+    """
+    if agent.proven_by is None:
+        raise forbidden(
+            f"the ownership of {did} is unproven: register it with a cardProof, with a key of"
+            f" {did} itself, or as an administrator"
+        )

@@ -1,0 +1,549 @@
+"""Auctions: rounds, sealed bids, and the stakes that bids lock.
+
+Reference: money.md (Stakes, Auctions). Decision auctions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import psycopg
+import sqlalchemy as sql
+from msgspec.structs import replace
+
+from core.errors import ErrorCode, ServiceError
+from core.ids import composed_key
+from core.market.auction import (
+    KEPT_BIDS_MAX,
+    LIVE_BIDS_MAX,
+    AuctionTerms,
+    Bid,
+    bid_problem,
+    live_lock_micro,
+)
+from core.money import credits_text
+from core.records.audit import AuditEventType
+from core.workflow.events import AuctionClosed, AuctionOpened
+from ledger.authority import OwnersCommand
+from ledger.commands import Command
+from ledger.connections.connecting import columns_of, fetch
+from ledger.features.stakes import stake_accounts, stake_parts
+from ledger.features.workflow_commands import AdvanceWorkflow, PublishWorkflow
+from ledger.reads.agent_pages import is_shown
+from ledger.reads.reader import LedgerReader, RowDict
+from ledger.schema import agent, auction
+from ledger.schema import bid as bid_table
+from ledger.tables.work_tables import AUCTIONS, BIDS, CLOSED_AUCTIONS
+from ledger.writer.batch import Batch, Refusal, Result, conflict, forbidden, not_found
+from ledger.writer.command_kind import plans
+from ledger.writer.read_set import ReadSet
+from ledger.writer.state_cache import OpenRound, StateCache
+
+# The round of bids that no round of an auction counts.
+NO_ROUND: Final = 0
+
+
+class PlaceBid(OwnersCommand, frozen=True, kw_only=True):
+    """Bid for a node in the open round of its auction; the first bid of an agent is final.
+
+    `stake_offered_micro` None: as much as is asked. `is_admin` lets anybody act for the agent.
+    Rejections: NOT_FOUND (the agent), FORBIDDEN, CONFLICT (no open round, late, a second bid, a
+    round full of lower bids), INVALID_REQUEST above the reserve, KEY_REUSED. Result:
+    {"receivedMs": int}.
+    """
+
+    request_hash: bytes
+    agent_did: str
+    workflow_id: str
+    node: str
+    round: int
+    amount_micro: int
+    eta_ms: int | None
+    stake_offered_micro: int | None
+
+
+class KeepBid(OwnersCommand, frozen=True, kw_only=True):
+    """Keep a bid for a node that takes none now: it is recorded, and decides nothing.
+
+    The first such bid of an agent is final. `is_admin` lets anybody act for the agent. `is_sealed`:
+    the node is auctioned, so the audit entry does not say how much is bid.
+    Rejections: NOT_FOUND (the agent), FORBIDDEN, ESCROW_RELEASED (the workflow has ended), CONFLICT
+    (the node has as many as are kept), KEY_REUSED. Result: {"receivedMs": int}.
+    """
+
+    request_hash: bytes
+    agent_did: str
+    workflow_id: str
+    node: str
+    amount_micro: int
+    eta_ms: int | None
+    stake_offered_micro: int | None
+    is_sealed: bool = False
+
+
+class EndBidding(Command, frozen=True, kw_only=True):
+    """Ask for a round's live bids; by the writer's clock none comes after them.
+
+    Before its time it is refused and not stored: OVERLOADED, {"retryAfterS"}. Other rejections:
+    CONFLICT (no such open round). Result: {"bids": [{agentDid, amountMicro, etaMs,
+    stakeOfferedMicro, receivedMs}]}.
+    """
+
+    member: str
+    shard_epoch: int
+    workflow_id: str
+    node: str
+    round: int
+
+
+def bid_key(workflow_id: str, node: str, round_: int, agent_did: str) -> str:
+    """Return the key under which an agent bids once in a round (money.md, Auctions)."""
+    return composed_key("bid", workflow_id, node, str(round_), agent_did)
+
+
+def bids_key(workflow_id: str, node: str, round_: int) -> str:
+    """Return the key under which a round's bids are sent: once it stands, no bid is taken."""
+    return composed_key("bids", workflow_id, node, str(round_))
+
+
+# Planning the stakes that live bids lock, from their placing until their round closes. A bid
+# locks the most that it may require, or all that is free when that is less, so a bidder cannot
+# withdraw the stake that its award needs. The audit events of these locks name no amount, since
+# that would tell what is bid; the agent's own entries tell it.
+
+Place = tuple[str, str]
+
+
+def lock_bid(place: Place, round_: OpenRound, bid: Bid, batch: Batch) -> None:
+    """Lock what a bid locks (`Bid.stake_locked_micro`), if anything."""
+    _move(AuditEventType.STAKE_LOCKED, place, round_, bid, batch)
+
+
+def free_bid(place: Place, round_: OpenRound, bid: Bid, batch: Batch) -> None:
+    """Free what a bid has locked.
+
+    A refund may have taken from the locked stake since: then less is left than was locked.
+    """
+    _move(AuditEventType.STAKE_UNLOCKED, place, round_, bid, batch)
+
+
+def free_stake_micro(agent_did: str, batch: Batch) -> int:
+    """Return the free stake of an agent, micro-credits."""
+    return stake_parts(agent_did, batch)[0]
+
+
+def _move(event: AuditEventType, place: Place, round_: OpenRound, bid: Bid, batch: Batch) -> None:
+    if not bid.stake_locked_micro:
+        return
+    workflow_id, node = place
+    free, locked = stake_accounts(bid.agent_did, batch)
+    is_lock = event is AuditEventType.STAKE_LOCKED
+    debit, credit = (free, locked) if is_lock else (locked, free)
+    micro = min(bid.stake_locked_micro, debit.balance)
+    said = ("stake_unlock", "stake of a bid free again")
+    if is_lock:
+        said = ("stake_lock", "stake at risk with a bid")
+    entry_ids = batch.transfer(debit, credit, micro, *said, workflow_id=workflow_id, node_id=node)
+    batch.record(
+        event,
+        ("stake", bid.agent_did),
+        workflowId=workflow_id,
+        nodeId=node,
+        round=round_.number,
+        entryIds=entry_ids,
+    )
+
+
+# Planning auctions: rounds are opened and closed with a node's steps, bids come between. Bids are
+# sealed: until the round is closed, the chain says who has bid and not how much; of a bid for an
+# auctioned node that no round counts it never does. Standing bids it counts. Who wins is decided
+# by the node's owner and recorded here. A live bid locks stake until its round closes.
+
+
+def record_auctions(command: PublishWorkflow | AdvanceWorkflow, batch: Batch) -> None:
+    """Add the rows and audit records of the rounds that a step opens and closes."""
+    for record in command.records:
+        match record:
+            case AuctionOpened():
+                _open(command, record, batch)
+            case AuctionClosed():
+                _close(command, record, batch)
+            case _:
+                pass
+
+
+def add_bid_reads(command: PlaceBid, read_set: ReadSet) -> None:
+    """Add what is looked at before a bid is taken."""
+    read_set.workflow_ids.add(command.workflow_id)
+    read_set.rounds.add((command.workflow_id, command.node))
+    read_set.add_stake(command.agent_did)
+    read_set.agent_dids.add(command.agent_did)
+    read_set.trusted.add(command.agent_did)
+
+
+def add_kept_bid_reads(command: KeepBid, read_set: ReadSet) -> None:
+    """Add what is looked at before a bid is kept."""
+    read_set.workflow_ids.add(command.workflow_id)
+    read_set.kept_bids.add((command.workflow_id, command.node))
+    read_set.agent_dids.add(command.agent_did)
+    read_set.trusted.add(command.agent_did)
+
+
+def add_end_bidding_reads(command: EndBidding, read_set: ReadSet) -> None:
+    """Add what is looked at before a round's bids are sent to its owner."""
+    read_set.rounds.add((command.workflow_id, command.node))
+
+
+@plans(PlaceBid, reads=add_bid_reads)
+def plan_place_bid(command: PlaceBid, batch: Batch) -> Result:
+    """Store a sealed bid.
+
+    Steps: (1) the agent is there, and the caller may bid for it, (2) the round is open, (3) the bid
+    is good, (4) the round holds it, (5) it locks stake. A refusal leaves no trace: the key is the
+    agent's, and others may have tried it. The row of a bid that a lower one displaces stands, for
+    its bidder to see; its stake is free again.
+    """
+    _check_bidder(command, batch)  # (1)
+    round_ = _open_round(command.workflow_id, command.node, command.round, batch)  # (2)
+    terms = AuctionTerms(round_.reserve_micro, round_.closes_ms, 0)
+    received_ms = max(batch.clock_ms, round_.closes_ms) if round_.is_over else batch.clock_ms
+    refused = bid_problem(
+        command.amount_micro,
+        terms,
+        received_ms=received_ms,
+        has_bid=command.agent_did in round_.bids,
+    )
+    if refused is not None:  # (3)
+        raise Refusal(refused.code, refused.detail, is_stored=False)
+    locked_micro = live_lock_micro(
+        command.amount_micro,
+        stake_bps=round_.stake_bps,
+        offered_micro=command.stake_offered_micro,
+        free_micro=free_stake_micro(command.agent_did, batch),
+    )
+    bid = _build_bid(command, batch, locked_micro)
+    displaced = round_.displaced_by(bid)  # (4)
+    if isinstance(displaced, ServiceError):
+        raise Refusal(displaced.code, displaced.detail, is_stored=False)
+    round_.hold(bid, displaced)
+    place = (command.workflow_id, command.node)
+    lock_bid(place, round_, bid, batch)  # (5)
+    if displaced is not None:
+        free_bid(place, round_, displaced, batch)
+    _store_bid(command.workflow_id, command.node, command.round, bid, batch)
+    batch.record(
+        AuditEventType.BID_PLACED,
+        ("workflow", command.workflow_id),
+        nodeId=command.node,
+        round=command.round,
+        agentDid=command.agent_did,
+    )
+    return {"receivedMs": batch.clock_ms}
+
+
+@plans(KeepBid, reads=add_kept_bid_reads, is_asked_again=True)
+def plan_keep_bid(command: KeepBid, batch: Batch) -> Result:
+    """Store a bid that no round counts.
+
+    Steps: (1) the agent is there, and the caller may bid for it, (2) the workflow has not ended,
+    (3) the node keeps fewer than it may. Of an auctioned node the entry names the bidder alone: the
+    amount would tell its payer what the agent bids in the next round.
+    """
+    _check_bidder(command, batch)  # (1)
+    escrow = batch.cache.escrows[command.workflow_id]
+    if escrow is None or escrow.is_released:  # (2)
+        raise Refusal(ErrorCode.ESCROW_RELEASED, "the workflow has ended", is_stored=False)
+    place = (command.workflow_id, command.node)
+    if batch.cache.kept_bids[place] >= KEPT_BIDS_MAX:  # (3)
+        detail = f"the node already has {KEPT_BIDS_MAX} bids outside a round: no more are stored"
+        raise conflict(detail, is_stored=False)
+    batch.cache.kept_bids[place] += 1
+    bid = _build_bid(command, batch)
+    _store_bid(command.workflow_id, command.node, NO_ROUND, bid, batch)
+    payload: dict[str, Any] = {
+        "nodeId": command.node,
+        "agentDid": command.agent_did,
+        "isCounted": False,
+    }
+    if not command.is_sealed:
+        payload["bidCredits"] = credits_text(command.amount_micro)
+        if command.eta_ms is not None:
+            payload["etaMs"] = command.eta_ms
+        if command.stake_offered_micro is not None:
+            payload["stakeOfferedCredits"] = credits_text(command.stake_offered_micro)
+    batch.record(AuditEventType.BID_PLACED, ("workflow", command.workflow_id), **payload)
+    return {"receivedMs": batch.clock_ms}
+
+
+@plans(EndBidding, reads=add_end_bidding_reads, is_asked_again=True)
+def plan_end_bidding(command: EndBidding, batch: Batch) -> Result:
+    """Return the live bids of a round whose time is over."""
+    round_ = _open_round(command.workflow_id, command.node, command.round, batch)
+    if batch.clock_ms < round_.closes_ms:
+        raise Refusal(ErrorCode.OVERLOADED, "the round is still open", retry_after_s=1)
+    round_.is_over = True
+    bids = [
+        {
+            "agentDid": bid.agent_did,
+            "amountMicro": bid.amount_micro,
+            "etaMs": bid.eta_ms,
+            "stakeOfferedMicro": bid.stake_offered_micro,
+            "receivedMs": bid.received_ms,
+            **({"stakeLockedMicro": bid.stake_locked_micro} if bid.stake_locked_micro else {}),
+        }
+        # A writer that has loaded the round says the same as one that has taken its bids.
+        for bid in sorted(round_.bids.values(), key=lambda bid: (bid.received_ms, bid.agent_did))
+    ]
+    return {"bids": bids}
+
+
+def _check_bidder(command: PlaceBid | KeepBid, batch: Batch) -> None:
+    """Refuse a bid for an agent that is not there, or that the caller may not bid for."""
+    agent = batch.cache.agents.get(command.agent_did)
+    if agent is None or not agent.is_active:
+        raise not_found(f"no agent {command.agent_did} is registered", is_stored=False)
+    if command.actor_did not in (command.agent_did, agent.owner_did) and not command.is_admin:
+        raise forbidden(
+            f"only {command.agent_did}, its owner or an administrator may bid for it",
+            is_stored=False,
+        )
+    if batch.cache.is_revoked(command.agent_did, batch.clock_ms):
+        raise forbidden(f"{command.agent_did} is revoked", is_stored=False)
+
+
+def _open_round(workflow_id: str, node: str, number: int, batch: Batch) -> OpenRound:
+    known = batch.cache.rounds.get((workflow_id, node))
+    if known is None or known.number != number:
+        raise conflict("this round of the node's auction is not open", is_stored=False)
+    return known
+
+
+def _open(command: PublishWorkflow | AdvanceWorkflow, record: AuctionOpened, batch: Batch) -> None:
+    place = (command.workflow_id, record.node)
+    batch.cache.rounds[place] = OpenRound(
+        record.round, record.reserve_micro, record.closes_ms, stake_bps=record.stake_bps
+    )
+    row_key = (command.workflow_id, record.node, record.round)
+    batch.store(AUCTIONS, row_key, record, workflow_id=command.workflow_id)
+    batch.record(
+        AuditEventType.AUCTION_OPENED,
+        ("workflow", command.workflow_id),
+        nodeId=record.node,
+        round=record.round,
+        capabilityId=record.capability_id,
+        reserveCredits=credits_text(record.reserve_micro),
+        stakeBps=record.stake_bps,
+        closesAtMs=record.closes_ms,
+    )
+
+
+def _close(command: PublishWorkflow | AdvanceWorkflow, record: AuctionClosed, batch: Batch) -> None:
+    place = (command.workflow_id, record.node)
+    round_ = batch.cache.rounds[place]
+    held = {} if round_ is None else round_.bids
+    batch.cache.rounds[place] = None
+    status = "no_bids" if record.winner_did is None else "awarded"
+    if record.is_cancelled:
+        status = "cancelled"
+    excluded = dict(record.excluded)
+    row_key = (command.workflow_id, record.node, record.round)
+    closed = {"workflow_id": command.workflow_id, "status": status, "excluded": excluded or None}
+    batch.store(CLOSED_AUCTIONS, row_key, record, **closed)
+    # In a full round a standing bid may be that of an agent whose live one was displaced: it has a
+    # row already.
+    is_full = round_ is not None and round_.highest() is not None
+    for bid in record.bids:
+        if bid.agent_did not in held and not is_full:  # a standing one, or of an earlier round
+            _store_bid(command.workflow_id, record.node, record.round, bid, batch)
+    live = [bid for bid in record.bids if not bid.is_standing]
+    payload: dict[str, Any] = {
+        "nodeId": record.node,
+        "round": record.round,
+        "status": status,
+        "bids": [
+            {
+                "agentDid": bid.agent_did,
+                "bidCredits": credits_text(bid.amount_micro),
+                "isStanding": False,
+                "excluded": excluded.get(bid.agent_did),
+            }
+            for bid in live
+        ],
+    }
+    unlisted = len(record.bids) - len(live) + record.unlisted
+    if unlisted:
+        payload["unlistedBids"] = unlisted
+    if record.winner_did is not None:
+        assert record.price_micro is not None, record
+        payload["winnerDid"] = record.winner_did
+        payload["priceCredits"] = credits_text(record.price_micro)
+    batch.record(AuditEventType.AUCTION_CLOSED, ("workflow", command.workflow_id), **payload)
+    for bid in held.values():
+        assert round_ is not None, record
+        free_bid(place, round_, bid, batch)
+
+
+def _build_bid(command: PlaceBid | KeepBid, batch: Batch, locked_micro: int = 0) -> Bid:
+    agent = batch.cache.agents[command.agent_did]
+    assert agent is not None, command
+    return Bid(
+        command.agent_did,
+        command.amount_micro,
+        command.eta_ms,
+        command.stake_offered_micro,
+        batch.clock_ms,
+        stake_locked_micro=locked_micro,
+        owner_did=agent.owner_did,
+    )
+
+
+def _store_bid(workflow_id: str, node: str, number: int, bid: Bid, batch: Batch) -> None:
+    batch.store(
+        BIDS,
+        (workflow_id, node, number, bid.agent_did),
+        bid,
+        workflow_id=workflow_id,
+        node=node,
+        round=number,
+        # By the clock that judges whether a bid is in time, not by the date of the batch.
+        received_ms=batch.now_ms if bid.is_standing else bid.received_ms,
+    )
+
+
+# What the writer reads of auctions: open rounds with their bids, how many bids are kept.
+
+# One by one: a plan that was made when there were few bids never reads all of them.
+COUNT_KEPT: Final = """
+    SELECT p.workflow_id::text, p.node, b.count
+    FROM unnest(%s::uuid[], %s::text[]) AS p(workflow_id, node) CROSS JOIN LATERAL (
+        SELECT count(*) FROM callboard.bid
+        WHERE workflow_id = p.workflow_id AND node = p.node AND round = %s) AS b
+"""
+
+
+async def load_rounds(
+    connection: psycopg.AsyncConnection[Any], cache: StateCache, pairs: Sequence[tuple[str, str]]
+) -> None:
+    """Put the open rounds of these (workflow, node) pairs into the cache, None where none is."""
+    asked: dict[str, tuple[str, str]] = {}
+    places = columns_of(pairs)
+    opened = await fetch(
+        connection,
+        "SELECT a.workflow_id::text, a.node, a.round, a.reserve_micro, a.closes_ms, a.stake_bps"
+        " FROM callboard.auction a JOIN unnest(%s::uuid[], %s::text[]) AS p(workflow_id, node)"
+        " ON a.workflow_id = p.workflow_id AND a.node = p.node WHERE a.status = 'open'",
+        places,
+    )
+    for workflow_id, node, number, reserve_micro, closes_ms, stake_bps in opened:
+        cache.rounds[workflow_id, node] = OpenRound(
+            number, reserve_micro, closes_ms, stake_bps=stake_bps
+        )
+        asked[bids_key(workflow_id, node, number)] = (workflow_id, node)
+    # Bids that another writer has sent are all there are, however far its clock was ahead.
+    sent = "SELECT id FROM callboard.command WHERE id = ANY(%s)"
+    for (key,) in await fetch(connection, sent, (list(asked),)):
+        round_ = cache.rounds[asked[key]]
+        assert round_ is not None, key
+        round_.is_over = True
+    bids = await fetch(
+        connection,
+        "SELECT b.workflow_id::text, b.node, b.agent_did, b.amount_micro, b.eta_ms,"
+        " b.stake_offered_micro, b.received_ms, b.stake_locked_micro, b.owner_did"
+        " FROM callboard.auction a"
+        " JOIN unnest(%s::uuid[], %s::text[]) AS p(workflow_id, node)"
+        " ON a.workflow_id = p.workflow_id AND a.node = p.node"
+        # The bids that the round holds: `highest_held` has the same order.
+        " CROSS JOIN LATERAL (SELECT l.*, coalesce(g.owner_did, '') AS owner_did,"
+        " row_number() OVER (PARTITION BY coalesce(g.owner_did, l.agent_did)"
+        ' ORDER BY l.amount_micro, l.received_ms, l.agent_did COLLATE "C") > 1 AS is_spare'
+        " FROM callboard.bid l LEFT JOIN callboard.agent g ON g.did = l.agent_did"
+        " WHERE l.workflow_id = a.workflow_id AND l.node = a.node AND l.round = a.round"
+        " AND NOT l.is_standing"
+        ' ORDER BY is_spare, amount_micro, received_ms, agent_did COLLATE "C" LIMIT %s) AS b'
+        " WHERE a.status = 'open' ORDER BY b.received_ms, b.agent_did",
+        (*places, LIVE_BIDS_MAX),
+    )
+    for workflow_id, node, *fields, locked_micro, owner_did in bids:
+        bid = replace(Bid(*fields), stake_locked_micro=locked_micro, owner_did=owner_did)
+        round_ = cache.rounds[workflow_id, node]
+        assert round_ is not None, bid
+        round_.bids[bid.agent_did] = bid
+
+
+def find_bidders(cache: StateCache, read_set: ReadSet) -> set[str]:
+    """Return the agents whose bids in these rounds have locked stake."""
+    rounds = (cache.rounds[place] for place in read_set.rounds)
+    bids = (bid for round_ in rounds if round_ is not None for bid in round_.bids.values())
+    return {bid.agent_did for bid in bids if bid.stake_locked_micro}
+
+
+async def count_kept_bids(
+    connection: psycopg.AsyncConnection[Any], cache: StateCache, pairs: Sequence[tuple[str, str]]
+) -> None:
+    """Put into the cache how many bids of these (workflow, node) pairs no round counts."""
+    cache.kept_bids.update(dict.fromkeys(pairs, 0))
+    places = columns_of(pairs)
+    for workflow_id, node, count in await fetch(connection, COUNT_KEPT, (*places, NO_ROUND)):
+        cache.kept_bids[workflow_id, node] = count
+
+
+async def auction_rows(reader: LedgerReader, workflow_id: str, node: str) -> list[RowDict]:
+    """Return the rounds of a node's auction, the first one first."""
+    query = (
+        sql.select(auction)
+        .where(auction.c.workflow_id == workflow_id, auction.c.node == node)
+        .order_by(auction.c.round)
+    )
+    return await reader.rows(query)
+
+
+async def bid_rows(
+    reader: LedgerReader, workflow_id: str, node: str, viewer: str | None
+) -> list[RowDict]:
+    """Return the bids of a node's closed rounds, the lowest first; sealed ones stay sealed.
+
+    `owner_did`: who owns the agent now.
+
+    Args:
+        viewer: the DID from which bids of hidden agents are left out; None: an administrator.
+    """
+    query = (
+        sql.select(bid_table, agent.c.owner_did)
+        .outerjoin(agent, agent.c.did == bid_table.c.agent_did)
+        .join(
+            auction,
+            (auction.c.workflow_id == bid_table.c.workflow_id)
+            & (auction.c.node == bid_table.c.node)
+            & (auction.c.round == bid_table.c.round),
+        )
+        .where(
+            bid_table.c.workflow_id == workflow_id,
+            bid_table.c.node == node,
+            auction.c.status != "open",
+            is_shown("callboard.bid.agent_did", viewer),
+        )
+        .order_by(
+            bid_table.c.round,
+            bid_table.c.amount_micro,
+            bid_table.c.received_ms,
+            bid_table.c.agent_did,
+        )
+    )
+    return await reader.rows(query)
+
+
+async def can_bid(
+    reader: LedgerReader, did: str, capability_id: str, workflow_id: str, node: str
+) -> bool:
+    """Say whether an agent of this DID, or owned by it, offers the capability or has bid."""
+    own = sql.select(agent.c.did).where((agent.c.did == did) | (agent.c.owner_did == did))
+    offering = own.where(
+        agent.c.status == "active", agent.c.capability_ids.contains([capability_id])
+    )
+    bidding = sql.select(bid_table.c.agent_did).where(
+        bid_table.c.workflow_id == workflow_id,
+        bid_table.c.node == node,
+        bid_table.c.agent_did.in_(own),
+    )
+    return bool(await reader.rows(sql.union_all(offering, bidding).limit(1)))

@@ -1,0 +1,439 @@
+"""Capability versions: published into a line of versions that has an owner, deprecated, read.
+
+Reference: features.md (Capability versions). Decision versions-and-schemas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+import sqlalchemy as sql
+from sqlalchemy.dialects.postgresql import ARRAY, array
+
+from core.capabilities.choosing_versions import PublishedVersion
+from core.capabilities.semver import parse_version, version_id
+from core.records.audit import AuditEventType
+from ledger.authority import OwnersCommand
+from ledger.connections.connecting import fetch
+from ledger.reads.prepared import PreparedStatement
+from ledger.reads.reader import LedgerReader, RowDict
+from ledger.schema import agent, capability_line, capability_version
+from ledger.tables.market_tables import (
+    CAPABILITY_LINES,
+    CAPABILITY_VERSIONS,
+    DEPRECATED_VERSIONS,
+)
+from ledger.writer.batch import Batch, Result, conflict, forbidden, not_found
+from ledger.writer.command_kind import Connection, plans
+from ledger.writer.read_set import ReadSet
+
+
+class PublishVersion(OwnersCommand, frozen=True, kw_only=True):
+    """Add a version to a capability's line of versions, or begin the line.
+
+    `owner_did`: whose line it is or becomes; an administrator assigns a line to another.
+    `agent_did`, `agent_revision`: an agent of that owner that offers the capability, and its
+    stored card by which that was seen; needed to begin a line, except for an administrator.
+    `takes_over`: that agent is the oldest proven one, so that its owner gets another's line too,
+    unless an administrator has assigned it.
+    `needs_proof`: its claim must be proven (the setting `claims`).
+    `schema_hash`: of both schemas, `sha256:…`. `deprecates`: a version that this one succeeds.
+    `versions_expected`: how many there were when it was compared with them. `owner_versions_max`,
+    `line_versions_max`: versions of one owner and of one capability, at most.
+    Rejections: FORBIDDEN; NOT_FOUND (what it deprecates); CONFLICT (published already, too many,
+    deprecated already; not stored: something has changed meanwhile).
+    Result: {"ownerDid"}.
+    """
+
+    owner_did: str | None = None
+    agent_did: str | None = None
+    agent_revision: int = 0
+    capability_id: str
+    version: str
+    input_schema: str
+    output_schema: str
+    schema_hash: str
+    changelog: str
+    deprecates: str | None = None
+    versions_expected: int
+    owner_versions_max: int
+    line_versions_max: int
+    needs_proof: bool = False
+    takes_over: bool = False
+
+
+class DeprecateVersion(OwnersCommand, frozen=True, kw_only=True):
+    """Deprecate a version, for good; its line's owner's act.
+
+    `successor`: an active version of the capability to be used instead, None for none.
+    Rejections: NOT_FOUND, FORBIDDEN, CONFLICT (deprecated already, or the successor is no active
+    version). No result.
+    """
+
+    capability_id: str
+    version: str
+    successor: str | None = None
+
+
+# Planning capability versions: published into a line of versions that has an owner, deprecated. A
+# version never changes and never goes, so what was judged by the versions that there were holds
+# as long as there are as many.
+
+_LINES: Final = """
+SELECT capability_id, owner_did, versions, is_assigned FROM callboard.capability_line
+WHERE capability_id = ANY(%(ids)s)
+"""
+_VERSIONS: Final = """
+SELECT id, status = 'active' FROM callboard.capability_version WHERE id = ANY(%(ids)s)
+"""
+_COUNTS: Final = """
+SELECT owner_did, sum(versions)::integer FROM callboard.capability_line
+WHERE owner_did = ANY(%(owners)s) GROUP BY owner_did
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownLine:
+    """A capability's line of versions: whose it is, and how many versions it has.
+
+    `is_assigned`: an administrator assigned it to its owner.
+    """
+
+    owner_did: str
+    versions: int
+    is_assigned: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class VersionReads:
+    """A capability's line of versions; of the versions that a command names, by id, whether they
+    are active; how many versions those have who may own the line."""
+
+    line: KnownLine | None
+    versions: Mapping[str, bool]
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+
+async def read_lines(connection: Connection, ids: Iterable[str]) -> dict[str, KnownLine]:
+    """Return the lines of versions of these capabilities, by capability."""
+    rows = await fetch(connection, _LINES, {"ids": list(ids)})
+    return {capability_id: KnownLine(*fields) for capability_id, *fields in rows}
+
+
+async def load_versions(
+    connection: Connection, command: PublishVersion | DeprecateVersion, read_set: ReadSet
+) -> VersionReads:
+    """Return the line and the versions that a command is about."""
+    other = command.successor if isinstance(command, DeprecateVersion) else command.deprecates
+    line = (await read_lines(connection, [command.capability_id])).get(command.capability_id)
+    named = [version_id(command.capability_id, one) for one in (command.version, other) if one]
+    versions = dict(await fetch(connection, _VERSIONS, {"ids": named}))
+    if isinstance(command, DeprecateVersion):
+        return VersionReads(line, versions)
+    if command.agent_did is not None:
+        read_set.agent_dids.add(command.agent_did)
+    # An administrator's version counts for the owner of the line that there is.
+    owners = {command.owner_did or command.actor_did} | ({line.owner_did} if line else set())
+    return VersionReads(
+        line, versions, dict(await fetch(connection, _COUNTS, {"owners": list(owners)}))
+    )
+
+
+@plans(PublishVersion, load=load_versions, outlives_credential=True)
+def plan_publish_version(command: PublishVersion, batch: Batch) -> Result:
+    """Add a version to a capability's line of versions, or begin the line.
+
+    Steps: (1) the caller may, (2) it is new, and was compared with all there are, (3) there is room
+    for it, (4) what it succeeds is deprecated, (5) it is stored.
+    """
+    capability_id = command.capability_id
+    reads: VersionReads = batch.loaded
+    line = reads.line
+    owner_did = _owner(command, line, batch)  # (1)
+    own_id = version_id(capability_id, command.version)
+    if own_id in reads.versions:  # (2)
+        raise conflict(f"{own_id} is published already")
+    count = 0 if line is None else line.versions
+    if count != command.versions_expected:
+        detail = (
+            f"another version of {capability_id} was published by another request: repeat the"
+            " request"
+        )
+        raise conflict(detail, is_stored=False)
+    _check_room(command, owner_did, reads)  # (3)
+    if command.deprecates is not None:  # (4)
+        former_id = version_id(capability_id, command.deprecates)
+        _check_active(former_id, reads)
+    is_assigned = command.is_admin and (line is None or command.owner_did is not None)
+    if line is not None and line.owner_did == owner_did:
+        is_assigned = is_assigned or line.is_assigned
+    row = {"capability_id": capability_id, "owner_did": owner_did, "versions": count + 1}
+    batch.put(CAPABILITY_LINES, capability_id, {**row, "is_assigned": is_assigned})
+    by_did = command.actor_did
+    batch.store(CAPABILITY_VERSIONS, own_id, command, id=own_id, published_by_did=by_did)
+    batch.record(  # (5)
+        AuditEventType.VERSION_PUBLISHED,
+        ("capability_version", own_id),
+        ownerDid=owner_did,
+        schemaHash=command.schema_hash,
+        **({"formerOwnerDid": line.owner_did} if line and line.owner_did != owner_did else {}),
+    )
+    if command.deprecates is not None:
+        _deprecate(former_id, command.version, owner_did, batch)
+    batch.is_directory_changed = True
+    return {"ownerDid": owner_did}
+
+
+@plans(DeprecateVersion, load=load_versions, outlives_credential=True)
+def plan_deprecate_version(command: DeprecateVersion, batch: Batch) -> Result:
+    """Deprecate a version of the caller's line."""
+    reads: VersionReads = batch.loaded
+    line = reads.line
+    own_id = version_id(command.capability_id, command.version)
+    if line is None or own_id not in reads.versions:
+        raise not_found(f"the version {own_id} is not known")
+    _check_owner(command, line)
+    _check_active(own_id, reads)
+    if command.successor is not None:
+        successor_id = version_id(command.capability_id, command.successor)
+        if successor_id == own_id or not reads.versions.get(successor_id, False):
+            raise conflict(f"successor: got {successor_id}, expected another active version")
+    _deprecate(own_id, command.successor, line.owner_did, batch)
+    batch.is_directory_changed = True
+    return {}
+
+
+def _owner(command: PublishVersion, line: KnownLine | None, batch: Batch) -> str:
+    """Return whose line it is with this version; refuse who may not publish it.
+
+    The owner of the oldest proven agent begins a line, or takes over another's: money.md.
+    """
+    owner_did = command.owner_did or command.actor_did
+    if line is not None and (not command.takes_over or command.is_admin or line.is_assigned):
+        _check_owner(command, line)
+        named_did = command.owner_did if command.is_admin else None
+        return named_did or line.owner_did
+    if command.is_admin:
+        return owner_did
+    if command.agent_did is None:
+        raise forbidden(
+            f"{owner_did} has no active agent{' of a proven DID' if command.needs_proof else ''}"
+            f" that offers {command.capability_id}: register one first"
+        )
+    agent = batch.cache.agents.get(command.agent_did)
+    if (
+        agent is None
+        or agent.revision != command.agent_revision
+        or not (agent.is_active and agent.owner_did == owner_did)
+        or ((command.needs_proof or line is not None) and agent.proven_by is None)
+    ):
+        detail = f"the agent {command.agent_did} was changed by another request: repeat the request"
+        raise conflict(detail, is_stored=False)
+    return owner_did
+
+
+def _check_owner(command: PublishVersion | DeprecateVersion, line: KnownLine) -> None:
+    own = command.actor_did if isinstance(command, DeprecateVersion) else command.owner_did
+    if (own or command.actor_did) != line.owner_did and not command.is_admin:
+        raise forbidden(f"the versions of {command.capability_id} belong to another owner")
+
+
+def _check_room(command: PublishVersion, owner_did: str, reads: VersionReads) -> None:
+    """Refuse another version of a line and of its owner beyond either bound."""
+    count = 0 if reads.line is None else reads.line.versions
+    changes_owner = reads.line is not None and reads.line.owner_did != owner_did
+    total = reads.counts.get(owner_did, 0) + (count if changes_owner else 0)
+    for what, number, most in (
+        (command.capability_id, count, command.line_versions_max),
+        (owner_did, total, command.owner_versions_max),
+    ):
+        if number >= most:
+            raise conflict(f"{what} has {number} versions, expected fewer than {most}")
+
+
+def _check_active(own_id: str, reads: VersionReads) -> None:
+    is_active = reads.versions.get(own_id)
+    if is_active is None:
+        raise not_found(f"the version {own_id} is not known")
+    if not is_active:
+        raise conflict(f"{own_id} is deprecated already")
+
+
+def _deprecate(own_id: str, successor: str | None, owner_did: str, batch: Batch) -> None:
+    batch.put(DEPRECATED_VERSIONS, own_id, {"id": own_id, "successor": successor})
+    payload: dict[str, Any] = {"ownerDid": owner_did}
+    if successor is not None:
+        payload["successor"] = successor
+    batch.record(AuditEventType.VERSION_DEPRECATED, ("capability_version", own_id), **payload)
+
+
+# How long an agent of a proven DID keeps its place after it was deregistered: it may be down.
+ABSENT_MS_MAX: Final = 30 * 24 * 3_600_000
+_TEXTS: Final = ("input_schema", "output_schema", "changelog")
+_HEADS: Final = tuple(column for column in capability_version.c if column.name not in _TEXTS)
+
+
+class FirstOffer(NamedTuple):
+    """An agent that shows that its owner offers a capability. `is_preceded`: another owner has such
+    an agent that goes before it. `is_proven`: it is of a proven DID."""
+
+    did: str
+    revision: int
+    is_preceded: bool
+    is_proven: bool
+
+
+async def version_rows(reader: LedgerReader, capability_ids: Iterable[str]) -> list[RowDict]:
+    """Return all versions of some capabilities without schemas and changelogs, in no order.
+
+    A line has a bounded number of versions, which have no order in the database.
+    """
+    is_asked = capability_version.c.capability_id.in_(list(capability_ids))
+    return await reader.rows(sql.select(*_HEADS).where(is_asked))
+
+
+async def changelogs(reader: LedgerReader, ids: Iterable[str]) -> dict[str, str]:
+    """Return the changelogs of versions, by id."""
+    columns = capability_version.c.id, capability_version.c.changelog
+    query = sql.select(*columns).where(capability_version.c.id.in_(list(ids)))
+    return {row["id"]: row["changelog"] for row in await reader.rows(query)}
+
+
+async def whole_version_rows(reader: LedgerReader, ids: Iterable[str]) -> dict[str, RowDict]:
+    """Return versions with their schemas, by id."""
+    query = sql.select(capability_version).where(capability_version.c.id.in_(list(ids)))
+    return {row["id"]: row for row in await reader.rows(query)}
+
+
+async def line_owner(reader: LedgerReader, capability_id: str) -> str | None:
+    """Return whose line of versions a capability has, None when it has none."""
+    query = sql.select(capability_line.c.owner_did).where(
+        capability_line.c.capability_id == capability_id
+    )
+    rows = await reader.rows(query)
+    return str(rows[0]["owner_did"]) if rows else None
+
+
+async def first_offer(
+    reader: LedgerReader, owner_did: str, capability_id: str, *, needs_proof: bool, at_ms: int
+) -> FirstOffer | None:
+    """Return the agent by which an owner may lead a capability's line, None when there is none.
+
+    It is the first of the owner's active agents that offer the capability. Agents of proven DIDs go
+    before all others, and among equals the one that began to offer it earlier. An agent of a proven
+    DID that was deregistered goes before others for `ABSENT_MS_MAX`. Agents that began to offer it
+    when it had versions count for nothing: a newcomer takes no line over.
+
+    Args:
+        needs_proof: agents of unproven DIDs count for nothing.
+        at_ms: now.
+    """
+    other = agent.alias("other")
+    offered = [capability_id]
+    is_unproven, is_other_proven = agent.c.proven_by.is_(None), other.c.proven_by.is_not(None)
+    is_earlier = _began(other, capability_id) < _began(agent, capability_id)
+    has_just_left = is_other_proven & (other.c.updated_ms > at_ms - ABSENT_MS_MAX)
+    is_preceded = sql.exists().where(
+        other.c.capability_ids.contains(offered),
+        (other.c.status == "active") | has_just_left,
+        other.c.owner_did != owner_did,
+        sql.case((is_other_proven, is_unproven | is_earlier), else_=is_unproven & is_earlier),
+    )
+    is_newcomer = sql.exists().where(
+        capability_version.c.capability_id == capability_id,
+        capability_version.c.published_ms <= _since_ms(agent, capability_id),
+    )
+    query = sql.select(
+        agent.c.did,
+        agent.c.revision,
+        is_preceded.label("is_preceded"),
+        sql.not_(is_unproven).label("is_proven"),
+    ).where(
+        agent.c.owner_did == owner_did,
+        agent.c.status == "active",
+        agent.c.capability_ids.contains(offered),
+        ~is_newcomer,
+    )
+    if needs_proof:
+        query = query.where(agent.c.proven_by.is_not(None))
+    began = _began(agent, capability_id)
+    rows = await reader.rows(query.order_by(is_unproven, began).limit(1))
+    return FirstOffer(**rows[0]) if rows else None
+
+
+def _began(one: Any, capability_id: str) -> sql.Tuple:
+    """Return since when an agent offers a capability, as SQL; its DID decides between equals."""
+    return sql.tuple_(_since_ms(one, capability_id), one.c.did)
+
+
+def _since_ms(one: Any, capability_id: str) -> sql.ColumnElement[int]:
+    place = sql.func.array_position(one.c.capability_ids, capability_id)
+    return sql.func.coalesce(one.c.offered_since_ms[place], one.c.registered_ms)
+
+
+def _select_claim() -> sql.Select[Any]:
+    """Select another owner's unproven claim of a DID, with the lines that go with it."""
+    other = agent.alias("other")
+    line = capability_line.c
+    did, owner_did, ids = (
+        sql.bindparam("did", type_=sql.Text),
+        sql.bindparam("owner_did", type_=sql.Text),
+        sql.bindparam("ids", type_=ARRAY(sql.Text)),
+    )
+    is_anothers = sql.exists().where(
+        capability_version.c.capability_id == line.capability_id,
+        capability_version.c.published_by_did != line.owner_did,
+    )
+    has_other = sql.exists().where(
+        other.c.owner_did == line.owner_did,
+        other.c.did != did,
+        other.c.capability_ids.contains(array([line.capability_id])),
+        other.c.proven_by.is_not(None) | (other.c.registered_ms < agent.c.registered_ms),
+    )
+    goes_with = sql.and_(
+        line.owner_did == agent.c.owner_did,
+        line.capability_id == sql.any_(ids),
+        ~is_anothers.correlate(capability_line),
+        ~has_other.correlate(agent, capability_line),
+    )
+    return (
+        sql.select(line.capability_id)
+        .select_from(agent.outerjoin(capability_line, goes_with))
+        .where(agent.c.did == did, agent.c.proven_by.is_(None), agent.c.owner_did != owner_did)
+    )
+
+
+# Of each card of a bulk: to make the statement anew took three quarters of a registration.
+_CLAIM: Final = PreparedStatement.of(_select_claim())
+
+
+async def lines_of_claim(
+    reader: LedgerReader, did: str, owner_did: str, capability_ids: Iterable[str]
+) -> tuple[str, ...] | None:
+    """Return the capabilities whose lines of versions go with a DID when another owner proves it.
+
+    None: nobody else has an unproven claim of it. Such a line is that of the claim's owner, who
+    has published all of its versions and has no other agent by which it may have begun: a proven
+    one, or an earlier one.
+
+    Args:
+        owner_did: who proves the DID.
+        capability_ids: what the proven agent offers.
+    """
+    values = {"did": did, "owner_did": owner_did, "ids": list(capability_ids)}
+    lines = [row["capability_id"] for row in await reader.lookups.rows(_CLAIM, values)]
+    return tuple(filter(None, lines)) if lines else None
+
+
+def published(rows: Iterable[RowDict]) -> list[PublishedVersion]:
+    """Return versions as the choice between them sees them."""
+    return [
+        PublishedVersion(
+            parse_version(row["version"]),
+            row["status"] == "deprecated",
+            None if row["successor"] is None else parse_version(row["successor"]),
+        )
+        for row in rows
+    ]

@@ -1,0 +1,311 @@
+"""Searches for agents, capabilities and offers.
+
+Reference: features.md (Discovery, Planning).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from msgspec import Struct
+
+from core.json_text import read_json
+from core.market.pricing import FixedPrice, effective_price, parse_price
+from core.market.reputation import Tally, score
+from core.planning.offers import Offer, members_of
+from ledger.features.offers import (
+    HITS_MAX,
+    IS_CURRENT,
+    OWNER_OFFERS_MAX,
+    Hit,
+    OfferIndex,
+    any_of,
+    find_hits,
+    find_words,
+)
+from ledger.features.prices import has_price, price_of_row
+from ledger.reads.agent_pages import LIVE_COLUMNS
+from ledger.reads.prepared import PreparedStatement
+from ledger.reads.reader import LedgerReader, RowDict
+
+# Finding agents: by words, by a capability's id or its beginning, by owner; the best first. The
+# offers come from `offer_candidates.py` or, where a capability or an owner is named, in the order
+# of an index. They are ranked here by their words and by reputation; then the cards of the best
+# are read. What is looked at is bounded.
+
+WORDS_MAX: Final = 500
+# Offers of a capability that are looked at in the order of an index; of an owner all.
+WALKED_MAX: Final = 1_000
+# Bytes of cards in one reply.
+CARDS_BYTES_MAX: Final = 2 * 1024 * 1024
+# Of the score; the rest is the reputation's.
+WORDS_SHARE: Final = 0.7
+
+
+class Asked(Struct, frozen=True, kw_only=True):
+    """What is looked for; None: anything. `capability_id` is the beginning if `is_prefix`.
+
+    `versions`: of the one capability, as cards say them. `latency_ms_max`: of an agent's average;
+    an agent without a success meets it.
+    """
+
+    words: str | None = None
+    capability_id: str | None = None
+    is_prefix: bool = False
+    versions: tuple[str, ...] | None = None
+    owner_did: str | None = None
+    reputation_min: float = 0.0
+    latency_ms_max: int | None = None
+
+
+_OF_CAPABILITY: Final = 'capability_id COLLATE "C" = %(capability_id)s'
+# Ids are ASCII; none has the last character of it.
+_BEGINS: Final = """capability_id COLLATE "C" >= %(capability_id)s
+    AND capability_id COLLATE "C" < %(capability_id)s || E'\\x7f'"""
+_OF_VERSION: Final = "version = ANY (%(versions)s)"
+_WALKED: Final = """
+    SELECT * FROM (SELECT * FROM callboard.offer {where} ORDER BY {order} LIMIT {walked_max}) w
+    WHERE {conditions} LIMIT {hits_max}
+"""
+_CARDS: Final = PreparedStatement(
+    f"""
+    SELECT s.did, s.capability_id, s.owner_did, s.card, s.endpoint, s.status, s.public_key,
+        s.key_number, s.updated_ms, EXISTS (SELECT FROM callboard.subnet_member m
+            WHERE m.subnet_id = s.subnet_id AND m.did = s.owner_did AND m.status = 'joined'
+        ) AS is_in_subnet, p.price_cents, p.input_rate, p.output_rate, {LIVE_COLUMNS}
+    FROM (
+        SELECT h.capability_id, h.number, a.*, sum(octet_length(a.card)) OVER (ORDER BY h.number)
+            - octet_length(a.card) AS bytes_before
+        FROM unnest(%(dids)s::text[], %(ids)s::text[]) WITH ORDINALITY h(did, capability_id, number)
+            CROSS JOIN LATERAL (SELECT * FROM callboard.agent
+                WHERE did = h.did AND status = 'active' OFFSET 0) a
+    ) s LEFT JOIN LATERAL (SELECT * FROM callboard.capability_price
+            WHERE capability_id = s.capability_id OFFSET 0) p ON true
+        LEFT JOIN LATERAL (
+            SELECT * FROM callboard.agent_live WHERE did = s.did OFFSET 0) l ON true
+    WHERE s.bytes_before < {CARDS_BYTES_MAX} ORDER BY s.number
+    """,
+    {},
+)
+
+
+def words_share(asked: Asked) -> float:
+    """Return the share of words in a score; the rest is the reputation's."""
+    return WORDS_SHARE if asked.words is not None else 0.0
+
+
+def _near(asked: Asked) -> str | None:
+    """Return the SQL that selects the offers of a capability or an owner, None for words alone."""
+    conditions = [_OF_VERSION] if asked.versions is not None else []
+    if asked.words is not None:
+        conditions.append("words @@ %(query)s::tsquery")
+    capability = _BEGINS if asked.is_prefix else _OF_CAPABILITY
+    if asked.owner_did is not None:
+        if asked.capability_id is not None:
+            conditions.append(capability)
+        return _walk("WHERE owner_did = %(owner_did)s", "place", conditions, OWNER_OFFERS_MAX)
+    if asked.capability_id is None:
+        return None
+    by_id = _walk(
+        f"WHERE {capability}", 'capability_id COLLATE "C", place, number', conditions, WALKED_MAX
+    )
+    if not asked.is_prefix:
+        return by_id
+    # One owner may have a thousand ids before all others: the first offers of each owner, too.
+    by_place = _walk("", "place, number", [capability, *conditions], WALKED_MAX)
+    return f"({by_place}) UNION ALL ({by_id})"
+
+
+def _walk(where: str, order: str, conditions: Sequence[str], walked_max: int) -> str:
+    return _WALKED.format(
+        where=where,
+        order=order,
+        conditions=" AND ".join(conditions) or "true",
+        walked_max=walked_max,
+        hits_max=HITS_MAX,
+    )
+
+
+async def find_offers(
+    reader: LedgerReader, asked: Asked, *, limit: int, slowest_ms: int, caller: str
+) -> list[RowDict]:
+    """Return the offers that match, the best first: agent and capability, scores, the card, the
+    registered price, heartbeats and probes, and which stems were found: `said` and `fields`. The
+    reputation is by all outcomes; `tally` has them as a `Tally`, None of an agent without any.
+
+    What is registered is found when its card was read, which its registration waits for.
+
+    Args:
+        limit: most rows; fewer where their cards are large.
+        slowest_ms: the average latency at which the speed score is 0.
+        caller: the DID that searches; callers take turns.
+
+    Raises:
+        ServiceError: OVERLOADED, LEDGER_UNAVAILABLE.
+    """
+    assert asked.words is not None or asked.capability_id is not None or asked.owner_did is not None
+    text = (asked.words or "")[:WORDS_MAX]
+    words = await find_words(reader, text, has_fields=True, caller=caller)
+    if asked.words is not None and not words.counts:
+        return []
+    values: dict[str, Any] = {
+        "capability_id": asked.capability_id,
+        "owner_did": asked.owner_did,
+        "versions": None if asked.versions is None else list(asked.versions),
+        "query": any_of(words),
+    }
+    hits = await find_hits(reader, words, caller=caller, near=_near(asked), values=values)
+    hits = sorted(hits, key=lambda hit: (hit.row["place"], hit.row["number"]))[:HITS_MAX]
+    best_fit = max((hit.fit for hit in hits), default=0.0) or 1.0
+    scored: list[tuple[float, str, str, float, Hit]] = []
+    for hit in hits:
+        row = hit.row
+        reputation = score(Tally(*(row["tally"] or ())), latency_ms_max=slowest_ms)
+        if reputation < asked.reputation_min or _is_slow(row, asked):
+            continue
+        share = words_share(asked)
+        total = share * hit.fit / best_fit + (1 - share) * reputation
+        scored.append((-total, row["capability_id"], row["did"], reputation, hit))
+    scored = sorted(scored, key=lambda one: one[:3])[:limit]
+    found = {(one[2], one[1]): one for one in scored}
+    keys = {"dids": [did for did, _ in found], "ids": [one for _, one in found]}
+    rows = await reader.searches.prepared_rows(_CARDS, keys, caller=caller)
+    return [_shown(row, *found[row["did"], row["capability_id"]]) for row in rows]
+
+
+def _is_slow(row: RowDict, asked: Asked) -> bool:
+    if asked.latency_ms_max is None or not row["successful"]:
+        return False
+    return bool(row["latency_ms_sum"] > row["successful"] * asked.latency_ms_max)
+
+
+def _shown(
+    row: RowDict, negated: float, _id: str, _did: str, reputation: float, hit: Hit
+) -> RowDict:
+    return {
+        **row,
+        "score": -negated,
+        "reputation": reputation,
+        "tally": hit.row["tally"],
+        "said": hit.said or None,
+        "fields": hit.fields or None,
+    }
+
+
+# Finding a capability by words: in the ids, names and descriptions that agents registered.
+
+
+async def find_capabilities(
+    reader: LedgerReader, offers: OfferIndex, words: str, *, limit: int, caller: str = ""
+) -> list[str]:
+    """Return the ids of the capabilities that fit these words, the best first.
+
+    Args:
+        offers: brings the index up to date first.
+        caller: the DID that searches; callers take turns.
+
+    Raises:
+        ServiceError: OVERLOADED, LEDGER_UNAVAILABLE.
+    """
+    await offers.catch_up()
+    asked = await find_words(reader, words[:WORDS_MAX], has_fields=False, caller=caller)
+    fits: dict[str, float] = {}
+    for hit in await find_hits(reader, asked, caller=caller):
+        capability_id = hit.row["capability_id"]
+        fits[capability_id] = max(fits.get(capability_id, 0.0), hit.fit)
+    return sorted(fits, key=lambda one: (-fits[one], one))[:limit]
+
+
+# What agents offer for some words, with schemas and prices: what a draft chooses from. The best
+# capabilities, four of each owner before the next four of any. The schemas, words and price of a
+# capability are those of the agent that has done most of its work; of several alike the one that
+# was registered first. Of a card above 32 KiB only the id is told.
+
+DESCRIPTION_MAX: Final = 2_000
+OFFERS_MAX: Final = 48
+CARD_BYTES_MAX: Final = 32 * 1024
+# Of one owner, before others have had as many.
+OWNER_OFFERS: Final = 4
+# Offers of one capability among which the agent is chosen.
+AGENTS_MAX: Final = 100
+# Offers that are ranked, and at least of one word: usual words find theirs beside rare ones.
+DESCRIPTION_HITS_MAX: Final = 400
+EACH_MIN: Final = 16
+
+_SPEAKING: Final = PreparedStatement(
+    f"""
+    SELECT s.capability_id, a.owner_did, p.price_cents, p.input_rate, p.output_rate, s.successful,
+        s.latency_ms_sum, CASE WHEN octet_length(a.card) <= {CARD_BYTES_MAX} THEN a.card END AS card
+    FROM unnest(%(ids)s::text[]) c(id) CROSS JOIN LATERAL (
+            SELECT h.did, h.capability_id, r.successful, r.latency_ms_sum FROM (
+                SELECT did, capability_id FROM callboard.offer
+                WHERE capability_id COLLATE "C" = c.id ORDER BY place, number LIMIT {AGENTS_MAX}
+            ) h JOIN callboard.agent a ON a.did = h.did
+                LEFT JOIN callboard.reputation r ON r.agent_did = h.did
+            WHERE {IS_CURRENT}
+            ORDER BY coalesce(r.successful, 0) DESC, a.registered_ms, h.did LIMIT 1
+        ) s JOIN callboard.agent a ON a.did = s.did
+        LEFT JOIN callboard.capability_price p ON p.capability_id = s.capability_id
+    ORDER BY s.capability_id
+    """,
+    {},
+)
+
+
+async def offers_for_draft(
+    reader: LedgerReader, offers: OfferIndex, words: str, *, caller: str, by_names: bool = False
+) -> Callable[[], list[Offer]]:
+    """Read the 48 capabilities that fit these words best.
+
+    Args:
+        offers: brings the index up to date first.
+        words: of which each that fits counts; those beyond 2,000 characters are left out.
+        caller: the DID that searches; callers take turns.
+        by_names: look in the names of inputs and outputs too.
+
+    Returns: what parses the cards that were read, which takes milliseconds: beside the event loop.
+
+    Raises:
+        ServiceError: OVERLOADED, LEDGER_UNAVAILABLE.
+    """
+    await offers.catch_up()
+    asked = await find_words(reader, words[:DESCRIPTION_MAX], has_fields=by_names, caller=caller)
+    each = max(EACH_MIN, DESCRIPTION_HITS_MAX // max(1, len(asked.counts)))
+    hits = await find_hits(reader, asked, caller=caller, most=DESCRIPTION_HITS_MAX, each=each)
+    taken: Counter[str] = Counter()
+    best: dict[str, tuple[int, float]] = {}
+    for hit in sorted(hits, key=lambda hit: (-hit.fit, hit.row["capability_id"])):
+        capability_id, owner_did = hit.row["capability_id"], hit.row["owner_did"]
+        turn = taken[owner_did] // OWNER_OFFERS
+        if capability_id not in best or best[capability_id] > (turn, -hit.fit):
+            taken[owner_did] += 1
+            best[capability_id] = (turn, -hit.fit)
+    ids = sorted(best, key=lambda one: (best[one], one))[:OFFERS_MAX]
+    rows = await reader.searches.prepared_rows(
+        _SPEAKING, {"ids": ids, "viewer": caller}, caller=caller
+    )
+    return lambda: [parse_offer(row) for row in rows]
+
+
+def parse_offer(row: RowDict) -> Offer:
+    """Return what the agent of a row offers: `capability_id, card`, its price and its successes."""
+    wanted = row["capability_id"]
+    card = {} if row["card"] is None else read_json(row["card"])
+    offered: dict[str, Any] = next(
+        (one for one in card.get("capabilities", ()) if one.get("id") == wanted), {}
+    )
+    price = effective_price(
+        parse_price(offered)[0] if offered else None, price_of_row(row) if has_price(row) else None
+    )
+    return Offer(
+        wanted,
+        str(offered.get("description") or ""),
+        members_of(offered.get("inputSchema")),
+        members_of(offered.get("outputSchema")),
+        price.micro if isinstance(price, FixedPrice) else None,
+        row["latency_ms_sum"] / row["successful"] if row["successful"] else None,
+        row["successful"] or 0,
+        row["owner_did"],
+    )

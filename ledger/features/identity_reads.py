@@ -1,0 +1,187 @@
+"""Reads of identity: keys, names and guardians of agents, and recoveries.
+
+Reference: features.md (Key rotation, Names, Recovery). Decision agent-identity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import asdict
+from typing import Any, Final
+
+import sqlalchemy as sql
+
+from core.trust.identity.succession import HOUR_MS, Guardians, GuardianSets
+from ledger.reads.reader import LedgerReader, RowDict
+from ledger.schema import agent, agent_name, former_key, recovery
+from ledger.tables.table import Row
+
+# Guardians of an agent as rows: read in one way by the writer and by all others. Which replaced
+# guardians count on is measured in time in which the service was ready (0232), as delays are.
+
+# A row of guardian_set, and of the replaced sets those that count on.
+GUARDIAN_SETS: Final = f"""
+    SELECT g.agent_did, g.owner_did, g.guardians, g.threshold, g.custodian_did, g.delay_hours,
+        g.set_ms, g.number, g.struck_number, coalesce((
+            SELECT json_agg(one) FROM json_array_elements(g.replaced) AS one
+            WHERE callboard.ready_ms_since((one ->> 'replaced_ms')::bigint)
+                < (one ->> 'delay_hours')::bigint * {HOUR_MS}), '[]') AS counting
+    FROM callboard.guardian_set g"""
+
+
+def guardian_sets(row: Mapping[str, Any]) -> GuardianSets:
+    """Return the guardians that a row of `GUARDIAN_SETS` names."""
+    return GuardianSets(
+        row["owner_did"],
+        read_guardians(row),
+        tuple(map(read_guardians, row["counting"])),
+        row["struck_number"],
+    )
+
+
+def read_guardians(stored: Mapping[str, Any]) -> Guardians:
+    """Return a set of guardians from its members, or its columns."""
+    return Guardians(
+        tuple(stored["guardians"]),
+        stored["threshold"],
+        stored["custodian_did"],
+        stored["delay_hours"],
+        stored["number"],
+        stored.get("replaced_ms"),
+    )
+
+
+def guardians_row(did: str, sets: GuardianSets) -> Row:
+    """Return the row that stores an agent's guardians."""
+    current = asdict(sets.current)
+    del current["replaced_ms"]
+    return {
+        "agent_did": did,
+        "owner_did": sets.owner_did,
+        **current,
+        "replaced": [asdict(one) for one in sets.replaced] or None,
+        "struck_number": sets.struck_number,
+    }
+
+
+# Committed rows of identity: keys, names and guardians of agents, and recoveries.
+
+# Most keys with which a signature is tried.
+KEYS_TRIED_MAX: Final = 4
+
+
+async def key_rows(
+    reader: LedgerReader, did: str, *, limit: int, offset: int, before: int | None
+) -> list[RowDict]:
+    """Return the keys of a DID, the current one first: `number, public_key, valid_from_ms,
+    valid_until_ms`, the last null of the current one.
+
+    Args:
+        before: only keys of lower numbers.
+    """
+    current = sql.select(
+        agent.c.key_number.label("number"),
+        agent.c.public_key,
+        sql.func.coalesce(agent.c.key_from_ms, agent.c.registered_ms).label("valid_from_ms"),
+        sql.null().cast(sql.BigInteger).label("valid_until_ms"),
+    ).where(agent.c.did == did, agent.c.public_key.is_not(None))
+    former = sql.select(
+        former_key.c.number,
+        former_key.c.public_key,
+        former_key.c.valid_from_ms,
+        former_key.c.valid_until_ms,
+    ).where(former_key.c.agent_did == did)
+    keys = sql.union_all(current, former).subquery()
+    return await reader.listed(
+        sql.select(keys), "number", before, limit=limit, offset=offset, is_newest_first=True
+    )
+
+
+async def newest_keys(
+    reader: LedgerReader, did: str, most: int = KEYS_TRIED_MAX
+) -> tuple[str, ...]:
+    """Return at most so many of the newest keys of a DID, the current one first."""
+    rows = await key_rows(reader, did, limit=most, offset=0, before=None)
+    return tuple(row["public_key"] for row in rows)
+
+
+def _is_taken(at_ms: int) -> sql.ColumnElement[bool]:
+    return agent_name.c.released_ms.is_(None) & (agent_name.c.expires_ms > at_ms)
+
+
+async def name_row(reader: LedgerReader, name: str, *, at_ms: int) -> RowDict | None:
+    """Return the row of a name that is taken at a time, milliseconds."""
+    query = sql.select(agent_name).where(agent_name.c.name == name, _is_taken(at_ms))
+    return await reader.row(query)
+
+
+async def name_rows(
+    reader: LedgerReader,
+    agent_did: str,
+    *,
+    at_ms: int,
+    limit: int,
+    offset: int,
+    after_name: str | None,
+) -> list[RowDict]:
+    """Return the names that an agent has at a time, in their order."""
+    query = sql.select(agent_name).where(agent_name.c.agent_did == agent_did, _is_taken(at_ms))
+    return await reader.listed(query, "name", after_name, limit=limit, offset=offset)
+
+
+async def expired_names(reader: LedgerReader, *, at_ms: int, limit: int) -> list[tuple[str, int]]:
+    """Return names that have expired and are not released, with when, the earliest first."""
+    query = (
+        sql.select(agent_name.c.name, agent_name.c.expires_ms)
+        .where(agent_name.c.released_ms.is_(None), agent_name.c.expires_ms <= at_ms)
+        .order_by(agent_name.c.expires_ms, agent_name.c.name)
+        .limit(limit)
+    )
+    return [(row["name"], row["expires_ms"]) for row in await reader.rows(query)]
+
+
+_GUARDIANS: Final = sql.text(
+    f"SELECT s.* FROM ({GUARDIAN_SETS} WHERE g.agent_did = :did) AS s"
+    " JOIN callboard.agent a ON a.did = s.agent_did AND a.owner_did = s.owner_did"
+)
+
+
+async def guardian_row(reader: LedgerReader, did: str) -> RowDict | None:
+    """Return who may replace an agent's key, a row of `GUARDIAN_SETS`; None also when an owner of
+    before has named them."""
+    return await reader.row(_GUARDIANS, {"did": did})
+
+
+async def current_keys(reader: LedgerReader, dids: Collection[str]) -> dict[str, str]:
+    """Return the current keys of those of these DIDs that are agents with a key."""
+    query = sql.select(agent.c.did, agent.c.public_key).where(
+        agent.c.did.in_(list(dids)), agent.c.public_key.is_not(None)
+    )
+    return {row["did"]: row["public_key"] for row in await reader.rows(query)}
+
+
+_CLOCK_MS: Final[sql.ColumnElement[int]] = sql.literal_column(
+    "extract(epoch FROM clock_timestamp()) * 1000"
+)
+_READY_MS: Final = sql.func.callboard.ready_ms_since(recovery.c.waiting_ms)
+
+
+async def recovery_row(reader: LedgerReader, recovery_id: str) -> RowDict | None:
+    """Return a request to replace a key, with `ready_ms`, how long of its delay has run."""
+    query = sql.select(recovery, _READY_MS.label("ready_ms")).where(recovery.c.id == recovery_id)
+    return await reader.row(query)
+
+
+async def due_recoveries(reader: LedgerReader, *, limit: int) -> list[RowDict]:
+    """Return `id, agent_did, new_key` of requests whose delay is over, the earliest first."""
+    return await reader.rows(
+        sql.select(recovery.c.id, recovery.c.agent_did, recovery.c.new_key)
+        .where(
+            recovery.c.status == "waiting",
+            # Of the many, those are measured whose delay is over by the clock.
+            recovery.c.waiting_ms + recovery.c.delay_ms <= _CLOCK_MS,
+            recovery.c.delay_ms <= _READY_MS,
+        )
+        .order_by(recovery.c.waiting_ms)
+        .limit(limit)
+    )

@@ -1,0 +1,121 @@
+"""Planning what stops one workflow: a step that the ledger cannot take, a member that cannot go on.
+
+A quarantined workflow keeps its status and its money; its steps are refused until it is resumed or
+ends. Its own row remembers it, so that neither a new command key nor another member repeats the
+step. Decision ledger-writer.
+"""
+
+from __future__ import annotations
+
+from core.errors import ErrorCode, QuarantineCode
+from core.records.audit import AuditEventType
+from core.workflow.events import WorkflowChanged
+from core.workflow.transitions import is_terminal
+from ledger.commands import Outcome, OutcomeStatus
+from ledger.features.workflow_commands import AdvanceWorkflow, QuarantineWorkflow, ResumeWorkflow
+from ledger.tables.work_tables import HALTS
+from ledger.writer.batch import Batch, Refusal, Result, conflict
+from ledger.writer.command_kind import plans
+from ledger.writer.read_set import ReadSet
+from ledger.writer.state_cache import Escrow
+
+# Refusals that a member foresees and answers by itself; any other quarantines the workflow.
+FORESEEN = (ErrorCode.ESCROW_RELEASED, ErrorCode.FORBIDDEN, ErrorCode.CONFLICT)
+
+
+def add_quarantine_reads(command: QuarantineWorkflow | ResumeWorkflow, read_set: ReadSet) -> None:
+    """Add what is looked at before a workflow is quarantined or resumed."""
+    read_set.workflow_ids.add(command.workflow_id)
+
+
+def held_escrow(workflow_id: str, batch: Batch) -> Escrow:
+    """Return the escrow of a workflow that has not ended.
+
+    Raises:
+        Refusal: ESCROW_RELEASED.
+    """
+    escrow = batch.cache.escrows.get(workflow_id)
+    if escrow is None or escrow.is_released:
+        raise Refusal(
+            ErrorCode.ESCROW_RELEASED,
+            "the workflow has ended and its escrow is released: it cannot change any more",
+            is_audited=True,
+        )
+    return escrow
+
+
+def check_not_quarantined(command: AdvanceWorkflow, escrow: Escrow) -> None:
+    """Refuse a step of a quarantined workflow, unless it is fresh and ends the workflow.
+
+    Raises:
+        Refusal: CONFLICT, not stored.
+    """
+    if escrow.quarantine is None or (command.is_fresh and _is_end(command)):
+        return
+    raise conflict(
+        "the workflow is quarantined: resume or cancel it",
+        is_stored=False,
+        result={"quarantined": escrow.quarantine.value},
+    )
+
+
+def quarantined(
+    command: AdvanceWorkflow, code: QuarantineCode, error: ErrorCode, detail: str, batch: Batch
+) -> Outcome:
+    """Quarantine the workflow of a step that cannot be taken; nothing is stored under its key."""
+    escrow = batch.cache.escrows.get(command.workflow_id)
+    result: dict[str, str] = {}
+    if escrow is not None and not escrow.is_released:
+        batch.actor_did = command.actor_did
+        result = {"quarantined": _quarantine(command, escrow, code, batch)}
+    batch.untraced.add(command.key)
+    return Outcome(OutcomeStatus.REJECTED, result, error, detail)
+
+
+@plans(QuarantineWorkflow, reads=add_quarantine_reads)
+def plan_quarantine(command: QuarantineWorkflow, batch: Batch) -> Result:
+    """Quarantine a workflow because the member that drives it asks for that."""
+    batch.actor_did = command.member
+    escrow = held_escrow(command.workflow_id, batch)
+    return {"quarantined": _quarantine(command, escrow, command.code, batch)}
+
+
+@plans(ResumeWorkflow, reads=add_quarantine_reads)
+def plan_resume(command: ResumeWorkflow, batch: Batch) -> Result:
+    """End a quarantine. The workflow stays halted: its next step has to be a fresh one."""
+    escrow = held_escrow(command.workflow_id, batch)
+    if escrow.quarantine is None:
+        raise conflict("the workflow is not quarantined", is_stored=False)
+    code, escrow.quarantine = escrow.quarantine, None
+    set_halted(command.workflow_id, escrow, batch, is_halted=True)
+    target = ("workflow", command.workflow_id)
+    batch.record(AuditEventType.WORKFLOW_RESUMED, target, code=code.value)
+    return {}
+
+
+def set_halted(workflow_id: str, escrow: Escrow, batch: Batch, *, is_halted: bool) -> None:
+    """Say whether a workflow's next step has to be decided from its rows."""
+    escrow.is_halted = is_halted
+    halt = {"id": workflow_id, "is_halted": is_halted, "quarantine_code": escrow.quarantine}
+    batch.put(HALTS, workflow_id, halt)
+
+
+def _quarantine(
+    command: AdvanceWorkflow | QuarantineWorkflow,
+    escrow: Escrow,
+    code: QuarantineCode,
+    batch: Batch,
+) -> str:
+    if escrow.quarantine is not None:
+        return escrow.quarantine.value
+    escrow.quarantine = code
+    set_halted(command.workflow_id, escrow, batch, is_halted=True)
+    payload = {"code": code.value, "commandKey": command.key}
+    batch.record(AuditEventType.WORKFLOW_QUARANTINED, ("workflow", command.workflow_id), **payload)
+    return code.value
+
+
+def _is_end(command: AdvanceWorkflow) -> bool:
+    return any(
+        type(record) is WorkflowChanged and is_terminal(record.status) for record in command.records
+    )

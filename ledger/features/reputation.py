@@ -1,0 +1,167 @@
+"""Reputation on the ledger: counted where a node's end is stored, and counted again from history.
+
+How an end counts is decided by its owner (`core/workflow/rules/node_ends.py`) and stored with the
+node, so both ways give the same numbers. Reference: money.md (Reputation).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import sqlalchemy as sql
+
+from core.errors import ErrorCode
+from core.market.reputation import Outcome, Tally
+from core.records.audit import AuditEventType
+from core.settings import DAY_MS
+from core.workflow.events import NodeChanged
+from ledger.features.agents import RebuildReputation
+from ledger.reads.reader import LedgerReader
+from ledger.tables.market_tables import CORRECTIONS, COUNTS
+from ledger.tables.table import Row
+from ledger.tables.writes import Write
+from ledger.writer.batch import Batch, Refusal, Result
+from ledger.writer.command_kind import plans
+
+# A latency is a span between two clocks' words: one that was set must not reach a CHECK.
+LATENCY_MS_MAX: Final = 30 * DAY_MS
+# Nodes whose end counts, grouped by what decides how.
+HISTORY: Final = f"""
+SELECT agent_did, counts_as, price_micro > 0 AS is_paid, count(*) AS nodes, coalesce(sum(
+    least(greatest((metrics ->> 'latency_ms')::bigint, 0), {LATENCY_MS_MAX})
+), 0)::bigint AS latency_ms
+FROM callboard.node WHERE counts_as IS NOT NULL GROUP BY 1, 2, 3
+"""
+# Both in one statement, which sees one moment.
+BOTH: Final = f"""
+SELECT
+    (SELECT coalesce(json_agg(h), '[]') FROM ({HISTORY}) h) AS history,
+    (SELECT coalesce(json_agg(r), '[]') FROM callboard.reputation r) AS stored,
+    (SELECT audit_seq FROM callboard.head) AS audit_id
+"""
+# Agents corrected by one command.
+CORRECTIONS_MAX: Final = 1_000
+_COUNTED: Final = ("successful", "failed", "cancelled", "latency_ms_sum")
+# The same of nodes with a price above 0.
+_PAID: Final = tuple(f"paid_{name}" for name in _COUNTED)
+
+
+def count_end(change: NodeChanged, batch: Batch) -> None:
+    """Add a node's end to its last agent's counts, if it counts."""
+    if change.counts_as is None:
+        return
+    assert change.agent_did is not None, change.node
+    latency_ms = int((change.metrics or {}).get("latency_ms", 0))
+    latency_ms = min(max(latency_ms, 0), LATENCY_MS_MAX)
+    row = _counts(change.agent_did, batch, COUNTS)
+    row["total"] += 1
+    _add(row, change.counts_as, is_paid=change.price_micro > 0, nodes=1, latency_ms=latency_ms)
+
+
+def _add(
+    counts: dict[str, Any], outcome: str, *, is_paid: bool, nodes: int, latency_ms: int
+) -> None:
+    """Add nodes that have ended in the same way to an agent's counts."""
+    for prefix in ("", "paid_") if is_paid else ("",):
+        counts[f"{prefix}{outcome}"] += nodes
+        if outcome == Outcome.SUCCESSFUL:
+            counts[f"{prefix}latency_ms_sum"] += latency_ms
+
+
+def tally_of(row: Mapping[str, Any]) -> Tally:
+    """Return a row's counts."""
+    return Tally(*(row[name] for name in (*_COUNTED, *_PAID)))
+
+
+def tallies_of_history(groups: Iterable[Mapping[str, Any]]) -> dict[str, Tally]:
+    """Return every agent's counts, worked out from the groups of `HISTORY`."""
+    counts: dict[str, dict[str, int]] = {}
+    for group in groups:
+        _add(
+            counts.setdefault(group["agent_did"], dict.fromkeys((*_COUNTED, *_PAID), 0)),
+            group["counts_as"],
+            is_paid=group["is_paid"],
+            nodes=group["nodes"],
+            latency_ms=group["latency_ms"],
+        )
+    return {did: tally_of(count) for did, count in counts.items()}
+
+
+def compared(
+    history: Iterable[Mapping[str, Any]], stored: Iterable[Mapping[str, Any]]
+) -> dict[str, tuple[Tally, Tally]]:
+    """Return, for every agent of either, its counts as stored and as history gives them."""
+    kept = {row["agent_did"]: tally_of(row) for row in stored}
+    found = tallies_of_history(history)
+    nothing = Tally()
+    return {
+        did: (kept.get(did, nothing), found.get(did, nothing))
+        for did in sorted(kept.keys() | found.keys())
+    }
+
+
+async def read_compared(reader: LedgerReader) -> tuple[dict[str, tuple[Tally, Tally]], int]:
+    """Return `compared` of all that is committed, and the newest audit record of that moment."""
+    async with reader.turns.turn():
+        (row,) = await reader.rows(sql.text(BOTH.replace(":", "\\:")))
+    return compared(row["history"], row["stored"]), row["audit_id"]
+
+
+def corrections(
+    counts: Mapping[str, tuple[Tally, Tally]], most: int = CORRECTIONS_MAX, *, is_paid: bool = False
+) -> tuple[tuple[str, int, int, int, int], ...]:
+    """Return what makes the stored counts of at most `most` agents those of history.
+
+    As differences: what is counted between the reading and the correction is in both.
+
+    Args:
+        is_paid: of the paid outcomes alone, for the same agents.
+    """
+    changes: list[tuple[str, int, int, int, int]] = []
+    for did, (stored, found) in counts.items():
+        if stored != found and len(changes) < most:
+            is_of, was_of = (tally.counted(asks_price=is_paid) for tally in (found, stored))
+            successful, failed, cancelled, latency_ms = (
+                getattr(is_of, name) - getattr(was_of, name) for name in _COUNTED
+            )
+            changes.append((did, successful, failed, cancelled, latency_ms))
+    return tuple(changes)
+
+
+@plans(RebuildReputation)
+def plan_rebuild(command: RebuildReputation, batch: Batch) -> Result:
+    """Add what history has more or less of to the counts, unless that was done meanwhile."""
+    cache = batch.cache
+    if command.read_audit_id < max(cache.corrected_audit_id, cache.read_audit_id):
+        raise Refusal(
+            ErrorCode.OVERLOADED,
+            "the counts changed during the comparison: repeat the request",
+            retry_after_s=1,
+        )
+    differences: dict[str, dict[str, int]] = {}
+    for names, changes in ((_COUNTED, command.changes), (_PAID, command.paid_changes)):
+        for did, *counts in changes:
+            differences.setdefault(did, {}).update(zip(names, counts, strict=True))
+    for did, counts_of in differences.items():
+        # An agent without counts has none too much, so that its differences are not below zero.
+        row = _counts(did, batch, COUNTS if min(counts_of.values()) >= 0 else CORRECTIONS)
+        row["total"] += sum(counts_of.get(outcome, 0) for outcome in Outcome)
+        for name, difference in counts_of.items():
+            row[name] += difference
+    audit_id = batch.record(
+        AuditEventType.REPUTATION_REBUILT, ("reputation", "all"), changed=len(differences)
+    )
+    cache.corrected_audit_id = audit_id
+    return {"changed": len(differences)}
+
+
+def _counts(did: str, batch: Batch, write: Write) -> Row:
+    """Return the row of what a write of the batch adds to an agent's counts."""
+    # Owners choose by it.
+    batch.is_directory_changed = True
+    row = batch.row(write, did)
+    if row is None:
+        row = {"agent_did": did, "total": 0, **dict.fromkeys((*_COUNTED, *_PAID), 0)}
+        batch.put(write, did, row)
+    return row

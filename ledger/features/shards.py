@@ -1,0 +1,305 @@
+"""Members and shards of the cluster: who joins, changes its state, takes and gives.
+
+Decision workflow-owners-and-shards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import asdict, replace
+from typing import Final
+
+from core.errors import ErrorCode
+from core.records.audit import AuditEventType
+from core.shards.lease_messages import HeldShard, MemberState
+from core.shards.shard import SHARDS
+from ledger.commands import Command
+from ledger.tables.cluster_tables import MEMBERS as MEMBER_ROWS
+from ledger.tables.cluster_tables import SHARDS as SHARD_ROWS
+from ledger.writer.batch import Batch, Refusal, Result, conflict, forbidden, invalid
+from ledger.writer.command_kind import plans
+from ledger.writer.read_set import ReadSet
+from ledger.writer.state_cache import KnownMember, StateCache
+
+# Commands of members: one registers, changes its state, takes shards, gives shards. `mapVersion`
+# is the version of the first map that knows what the command has changed: the id of its audit
+# entry; of the newest map, if it has changed nothing. No refusal is stored.
+
+
+class JoinCluster(Command, frozen=True, kw_only=True):
+    """A process registers as a new member; what was at its address before has ended.
+
+    It is READY, or DRAINING where its predecessor was: who drains a machine resumes it.
+    `member`: an id that no member has had. `machine`: Ray's id of it. `address`: the actor's name,
+    the same for each process that is started there. `version`: of the code. The predecessor at the
+    address loses its lease with this command's commit; without shards it is GONE with it, else with
+    the last of them. Rejections: CONFLICT for an id that was a member's before; OVERLOADED,
+    {"retryAfterS"}, when the cluster is full. Result: {"mapVersion": int}.
+    """
+
+    member: str
+    machine: str
+    address: str
+    version: str
+
+
+class ChangeMember(Command, frozen=True, kw_only=True):
+    """A member drains (DRAINING), takes work again (READY), or has ended (GONE).
+
+    A state that it has already changes nothing. Rejections: NOT_FOUND; CONFLICT for one that is
+    GONE already, or that is to be GONE and holds shards, or that is to drain while no other member
+    could take its shards. Result: {"mapVersion": int}.
+    """
+
+    actor_did: str
+    member: str
+    state: MemberState
+
+
+class TakeShards(Command, frozen=True, kw_only=True):
+    """A member takes shards that no living member holds.
+
+    `shards`: (shard, the epoch that it was seen under). Taken is each that is still under that
+    epoch and held by no member, or by one whose lease has expired or ended; its epoch grows by one.
+    The others stay as they are. A member that loses its last shard this way is GONE, unless it
+    drains: then its successor at its address is to drain as well. Rejections: FORBIDDEN for a
+    member that is not READY or does not live; INVALID_REQUEST. Result: {"taken": {shard as text:
+    epoch}, "mapVersion": int}. Not stored under its key when nothing was taken.
+    """
+
+    member: str
+    shards: tuple[tuple[int, int], ...]
+
+
+class GiveShards(Command, frozen=True, kw_only=True):
+    """A member gives shards that it holds to another.
+
+    `shards`: (shard, its epoch). Given is each that this member holds under that epoch; its epoch
+    grows by one. A member at whose address another has joined is GONE with its last shard.
+    Rejections: CONFLICT when the recipient is not READY, does not live, or is the member itself;
+    INVALID_REQUEST. Result: {"given": [shards], "mapVersion": int}. A CONFLICT is stored under its
+    key, because the giver goes on with the shard then; not stored when nothing was given.
+    """
+
+    member: str
+    shards: tuple[tuple[int, int], ...]
+    to: str
+
+
+# Planning members and shards: who joins, changes its state, takes and gives. A shard has one
+# holder at a time and an epoch that grows with each move, so a command that carries an older one
+# is stale (`ledger/writer/plan.py`). Whether a member lives is asked of the leases, which are not
+# the database's: they change after a commit, never while a batch is planned.
+
+# Members that are not GONE; each is in every answer to a renewal.
+MEMBERS_MAX: Final = 64
+_ROOM_RETRY_S: Final = 5
+
+
+def add_member_reads(command: JoinCluster | ChangeMember, read_set: ReadSet) -> None:
+    """Add what is looked at before a member joins or changes: whether it is GONE."""
+    read_set.member_ids.add(command.member)
+
+
+@plans(JoinCluster, reads=add_member_reads, is_asked_again=True)
+def plan_join(command: JoinCluster, batch: Batch) -> Result:
+    """Register a new member, READY, or DRAINING as the newest one at its address was.
+
+    Its predecessors at the address have ended: those without shards are GONE with this command, the
+    others when the last of their shards is taken.
+    """
+    cache, batch.actor_did = batch.cache, command.member
+    if command.member in cache.members or command.member in cache.gone_members:
+        detail = f"there was a member {command.member!r} before: each start has an id of its own"
+        raise conflict(detail, is_stored=False)
+    before = [one for one in cache.members.values() if one.address == command.address]
+    idle = [member for member in cache.members if not _holds(member, cache)]
+    ended = [member for member in idle if cache.members[member].address == command.address]
+    if len(cache.members) - len(ended) >= MEMBERS_MAX:
+        # What has expired and holds nothing would keep its place for good: no shard of it is taken.
+        ended = [one for one in idle if one in ended or not cache.leases.is_live(one)]
+    if len(cache.members) - len(ended) >= MEMBERS_MAX:
+        raise Refusal(
+            ErrorCode.OVERLOADED,
+            f"the cluster has {len(cache.members)} members, at most {MEMBERS_MAX} may be in it",
+            retry_after_s=_ROOM_RETRY_S,
+        )
+    joined_ms = max([batch.now_ms, *(one.joined_ms + 1 for one in before)])
+    latest = max(before, key=lambda one: one.joined_ms, default=None)
+    is_drained = latest is not None and latest.state is MemberState.DRAINING
+    state = MemberState.DRAINING if is_drained else MemberState.READY
+    joined = KnownMember(command.machine, command.address, command.version, state, joined_ms)
+    _store_member(command.member, joined, batch)
+    batch.record(
+        AuditEventType.MEMBER_JOINED,
+        ("member", command.member),
+        machine=command.machine,
+        address=command.address,
+        version=command.version,
+        state=state.value,
+    )
+    _end_members(ended, batch)
+    return _moved({}, batch)
+
+
+@plans(ChangeMember, reads=add_member_reads, is_asked_again=True)
+def plan_change_member(command: ChangeMember, batch: Batch) -> Result:
+    """Let a member drain, take work again, or be GONE."""
+    cache = batch.cache
+    known = cache.members.get(command.member)
+    if known is None:
+        is_gone = command.member in cache.gone_members
+        raise Refusal(
+            ErrorCode.CONFLICT if is_gone else ErrorCode.NOT_FOUND,
+            f"the member {command.member!r} is {'gone' if is_gone else 'not known'}",
+            is_stored=False,
+        )
+    if known.state is command.state:
+        return {"mapVersion": cache.map_version}
+    if command.state is MemberState.GONE:
+        if _holds(command.member, cache):
+            detail = f"the member {command.member!r} holds shards: it gives them first"
+            raise conflict(detail, is_stored=False)
+        _end_members([command.member], batch)
+    elif command.state is MemberState.DRAINING and not _has_other_holder(command.member, cache):
+        detail = f"no member but {command.member!r} is ready and lives: its shards would stay"
+        raise conflict(detail, is_stored=False)
+    else:
+        _change(command.member, known, command.state, batch)
+    return _moved({}, batch)
+
+
+@plans(TakeShards, is_asked_again=True)
+def plan_take(command: TakeShards, batch: Batch) -> Result:
+    """Move shards that no living member holds to a member that is READY."""
+    cache, batch.actor_did = batch.cache, command.member
+    _check_shards(command.shards)
+    if not _can_hold(command.member, cache):
+        detail = f"the member {command.member!r} takes no shards: it is not ready, or expired"
+        raise forbidden(detail, is_stored=False)
+    holders = {cache.shards[shard].member for shard, _ in command.shards}
+    living = {member for member in holders if member and not cache.leases.may_take(member)}
+    taken: dict[int, int] = {}
+    losers: set[str] = set()
+    for shard, epoch in command.shards:
+        held = cache.shards[shard]
+        # Its own ones, and those that it takes here twice, are held by a living member: itself.
+        if held.epoch == epoch and held.member not in living and held.member != command.member:
+            _store_shard(shard, HeldShard(command.member, epoch + 1), batch)
+            taken[shard] = epoch + 1
+            losers.add(held.member)
+    epochs = {str(shard): epoch for shard, epoch in taken.items()}
+    if not taken:
+        return _unchanged(command, {"taken": {}}, batch)
+    batch.record(
+        AuditEventType.SHARDS_TAKEN,
+        ("member", command.member),
+        epochs=epochs,
+        **{"from": sorted(losers - {""})},
+    )
+    _end_members(_emptied(losers, cache), batch)
+    return _moved({"taken": epochs}, batch)
+
+
+@plans(GiveShards, is_asked_again=True)
+def plan_give(command: GiveShards, batch: Batch) -> Result:
+    """Move shards from the member that holds them to another, which is READY."""
+    cache, batch.actor_did = batch.cache, command.member
+    _check_shards(command.shards)
+    if command.to == command.member or not _can_hold(command.to, cache):
+        detail = f"the member {command.to!r} is given no shards: it is not ready, or expired"
+        # Stored: the giver goes on with the shard, and a copy of this command that comes late, when
+        # the recipient may be given to, must not take it away.
+        raise conflict(detail)
+    given: dict[int, int] = {}
+    for shard, epoch in command.shards:
+        if cache.shards[shard] == HeldShard(command.member, epoch):
+            _store_shard(shard, HeldShard(command.to, epoch + 1), batch)
+            given[shard] = epoch + 1
+    if not given:
+        return _unchanged(command, {"given": []}, batch)
+    batch.record(
+        AuditEventType.SHARDS_GIVEN,
+        ("member", command.member),
+        epochs={str(shard): epoch for shard, epoch in given.items()},
+        to=command.to,
+    )
+    if _is_replaced(command.member, cache) and not _holds(command.member, cache):
+        _end_members([command.member], batch)
+    return _moved({"given": list(given)}, batch)
+
+
+def _check_shards(shards: tuple[tuple[int, int], ...]) -> None:
+    if not 0 < len(shards) <= SHARDS or any(not 0 <= shard < SHARDS for shard, _ in shards):
+        detail = f"got {len(shards)} shards, expected 1 to {SHARDS}, each from 0 to {SHARDS - 1}"
+        raise invalid(detail, is_stored=False)
+
+
+def _can_hold(member: str, cache: StateCache) -> bool:
+    known = cache.members.get(member)
+    is_ready = known is not None and known.state is MemberState.READY
+    return is_ready and cache.leases.is_live(member)
+
+
+def _has_other_holder(member: str, cache: StateCache) -> bool:
+    return any(_can_hold(other, cache) for other in cache.members if other != member)
+
+
+def _emptied(losers: Collection[str], cache: StateCache) -> list[str]:
+    """Return which of these hold nothing any more and are GONE with that.
+
+    Not one that drains: the next process at its address would not know that it is to.
+    """
+    empty = [one for one in sorted(losers) if one in cache.members and not _holds(one, cache)]
+    draining = MemberState.DRAINING
+    return [m for m in empty if cache.members[m].state is not draining or _is_replaced(m, cache)]
+
+
+def _holds(member: str, cache: StateCache) -> bool:
+    return any(held.member == member for held in cache.shards)
+
+
+def _is_replaced(member: str, cache: StateCache) -> bool:
+    """Say whether another member has joined at a member's address since."""
+    known = cache.members.get(member)
+    return known is not None and any(
+        other.address == known.address and other.joined_ms > known.joined_ms
+        for other in cache.members.values()
+    )
+
+
+def _end_members(members: Collection[str], batch: Batch) -> None:
+    """Let members that hold nothing be GONE."""
+    cache = batch.cache
+    for member in members:
+        _change(member, cache.members[member], MemberState.GONE, batch)
+        del cache.members[member]
+        cache.gone_members.add(member)
+
+
+def _change(member: str, known: KnownMember, state: MemberState, batch: Batch) -> None:
+    _store_member(member, replace(known, state=state), batch)
+    batch.record(AuditEventType.MEMBER_CHANGED, ("member", member), state=state.value)
+
+
+def _store_member(member: str, known: KnownMember, batch: Batch) -> None:
+    batch.cache.members[member] = known
+    batch.put(MEMBER_ROWS, member, {"id": member, **asdict(known)})
+
+
+def _store_shard(shard: int, held: HeldShard, batch: Batch) -> None:
+    batch.cache.shards[shard] = held
+    batch.put(SHARD_ROWS, shard, {"id": shard, "member": held.member, "epoch": held.epoch})
+
+
+def _moved(result: Result, batch: Batch) -> Result:
+    """Answer a command that has changed the map: its audit entry is the map's version."""
+    assert batch.audit_id is not None, result
+    batch.cache.map_version = batch.audit_id
+    return {**result, "mapVersion": batch.audit_id}
+
+
+def _unchanged(command: TakeShards | GiveShards, result: Result, batch: Batch) -> Result:
+    """Answer a command that moves nothing; it leaves no trace, so its repeat is planned anew."""
+    batch.untraced.add(command.key)
+    return {**result, "mapVersion": batch.cache.map_version}

@@ -1,0 +1,524 @@
+"""Stakes: put up, taken back, locked with an attempt, freed at its end, and slashed.
+
+Reference: money.md (Stakes, Slashing, Accounts). Decision stakes-and-slashing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from core.errors import ErrorCode, NodeErrorCode
+from core.market.slashing import SlashTrigger, settle_shares, slash_bps, slash_micro
+from core.money import MICRO_MAX, credits_text
+from core.records.audit import AuditEventType
+from core.workflow.events import NodeChanged, StakeFreed, StakeLocked
+from ledger.authority import AuthorizedCommand, OwnersCommand
+from ledger.connections.connecting import fetch
+from ledger.features.workflow_commands import AdvanceWorkflow, PublishWorkflow
+from ledger.tables.money_tables import STAKE_SHARES, STAKES
+from ledger.tables.work_tables import ENDED_LOCKS, NODES
+from ledger.writer.batch import Batch, Refusal, Result, conflict, forbidden, invalid, not_found
+from ledger.writer.command_kind import Connection, plans
+from ledger.writer.read_set import ReadSet
+from ledger.writer.state_cache import (
+    Account,
+    stake_address,
+    stake_locked_address,
+    wallet_address,
+)
+
+
+class DepositStake(OwnersCommand, frozen=True, kw_only=True):
+    """Move credits into an agent's stake, from the wallet of the agent or of its owner.
+
+    `is_admin` lets anybody act in the agent's own name (decision stakes-and-slashing).
+    Rejections: FORBIDDEN, INSUFFICIENT_CREDITS, INVALID_REQUEST above the bound of a balance,
+    KEY_REUSED. Result: {"walletDid", "balanceMicro", "freeMicro", "lockedMicro", "updatedMs"}.
+    """
+
+    request_hash: bytes
+    agent_did: str
+    amount_micro: int
+
+
+class WithdrawStake(OwnersCommand, frozen=True, kw_only=True):
+    """Move credits out of an agent's stake, back to their depositor: what no work has locked.
+
+    Rejections: FORBIDDEN (also above the depositor's share), STAKE_LOCKED, KEY_REUSED.
+    Result: as of `DepositStake`.
+    """
+
+    request_hash: bytes
+    agent_did: str
+    amount_micro: int
+
+
+class SlashStake(AuthorizedCommand, frozen=True, kw_only=True):
+    """Take what an agent has locked for a node, by an administrator's word.
+
+    `slash_bps`: of that lock, which ends; the rest is free. Rejections: NOT_FOUND (no such node was
+    dispatched), CONFLICT (it is another agent's), KEY_REUSED. Result: {"payerDid", "slashedMicro",
+    "freeMicro", "lockedMicro"}.
+    """
+
+    request_hash: bytes
+    agent_did: str
+    workflow_id: str
+    node: str
+    reason: str
+    slash_bps: int
+
+
+# Planning stakes: credits go into an agent's stake and come back out of its free part. A stake is
+# two accounts, free and locked; what moves between them is the work's business. It belongs to
+# those who deposited it, each by a share, and not to its agent's registrant: a share comes back
+# to its depositor alone.
+
+StakeCommand = DepositStake | WithdrawStake
+
+
+def add_stake_reads(command: StakeCommand, read_set: ReadSet) -> None:
+    """Add what has to be in the state cache before a stake moves."""
+    read_set.agent_dids.add(command.agent_did)
+    read_set.share_dids.add(command.agent_did)
+    read_set.addresses |= {wallet_address(command.actor_did), wallet_address(command.agent_did)}
+    read_set.add_stake(command.agent_did)
+
+
+@plans(DepositStake, reads=add_stake_reads)
+def plan_deposit_stake(command: DepositStake, batch: Batch) -> Result:
+    """Move credits from a wallet into the free part of the agent's stake; they stay its owner's."""
+    wallet_did = _wallet_did(command, batch)
+    if wallet_did is None:
+        raise _forbidden(command)
+    known = batch.cache.accounts.get(wallet_address(wallet_did))
+    available = batch.cache.balance(wallet_address(wallet_did))
+    # Whatever is unlocked later must fit into the free part: the bound is on both together.
+    room = MICRO_MAX - sum(stake_parts(command.agent_did, batch))
+    if not 0 < command.amount_micro <= room:
+        raise invalid(
+            f"got a stake of {credits_text(command.amount_micro)} credits, expected more than 0"
+            f" and at most {credits_text(room)}"
+        )
+    if command.amount_micro > available:
+        raise Refusal(
+            ErrorCode.INSUFFICIENT_CREDITS,
+            f"the stake needs {credits_text(command.amount_micro)} credits,"
+            f" {credits_text(available)} are available",
+        )
+    assert known is not None
+    free, _ = stake_accounts(command.agent_did, batch)
+    return _moved(command, batch, (known, free), wallet_did=wallet_did, wallet=known)
+
+
+@plans(WithdrawStake, reads=add_stake_reads)
+def plan_withdraw_stake(command: WithdrawStake, batch: Batch) -> Result:
+    """Move credits from the free part of the agent's stake back to a depositor (money.md, Stakes).
+
+    Steps: (1) the caller may move the stake, or has a share of it, (2) so much is free, (3) and the
+    depositor's own, (4) of which it leaves as much as is locked: otherwise others would bear alone
+    what running work may cost.
+    """
+    shares = settled_shares(command.agent_did, batch)
+    wallet_did = _wallet_did(command, batch)
+    if wallet_did is None and command.actor_did in shares:
+        wallet_did = command.actor_did
+    if wallet_did is None:  # (1)
+        raise _forbidden(command)
+    free_micro, locked_micro = stake_parts(command.agent_did, batch)
+    if not 0 < command.amount_micro <= free_micro:  # (2)
+        raise Refusal(
+            ErrorCode.STAKE_LOCKED,
+            f"got {credits_text(command.amount_micro)} credits to withdraw, expected at most"
+            f" {credits_text(free_micro)}: {credits_text(locked_micro)} are locked by running work",
+        )
+    own_micro = shares.get(wallet_did, 0)
+    if command.amount_micro > own_micro:  # (3)
+        raise forbidden(
+            f"got {credits_text(command.amount_micro)} credits to withdraw, expected at most"
+            f" {credits_text(own_micro)}: the rest of the stake was deposited by others"
+        )
+    most_micro = own_micro - min(own_micro, locked_micro)
+    if command.amount_micro > most_micro:  # (4)
+        raise Refusal(
+            ErrorCode.STAKE_LOCKED,
+            f"got {credits_text(command.amount_micro)} credits to withdraw, expected at most"
+            f" {credits_text(most_micro)}: {credits_text(locked_micro)} are locked by running"
+            " work, and each depositor leaves that amount of its share",
+        )
+    wallet = batch.account(wallet_address(wallet_did), "wallet", wallet_did)
+    free, _ = stake_accounts(command.agent_did, batch)
+    return _moved(command, batch, (free, wallet), wallet_did=wallet_did, wallet=wallet)
+
+
+def stake_accounts(agent_did: str, batch: Batch) -> tuple[Account, Account]:
+    """Return the free and the locked part of an agent's stake, opened when absent, and note that
+    they change in this batch."""
+    free = batch.account(stake_address(agent_did), "stake", agent_did)
+    locked = batch.account(stake_locked_address(agent_did), "stake_locked", agent_did)
+    row = {"agent_did": agent_did, "free_account_id": free.id, "locked_account_id": locked.id}
+    batch.put(STAKES, agent_did, row)
+    return free, locked
+
+
+def stake_parts(agent_did: str, batch: Batch) -> tuple[int, int]:
+    """Return the free and the locked part of an agent's stake, micro-credits."""
+    balance = batch.cache.balance
+    return balance(stake_address(agent_did)), balance(stake_locked_address(agent_did))
+
+
+def settled_shares(agent_did: str, batch: Batch) -> dict[str, int]:
+    """Return what of an agent's stake is whose now, by depositor, micro-credits."""
+    return settle_shares(batch.cache.shares[agent_did], sum(stake_parts(agent_did, batch)))
+
+
+def store_shares(agent_did: str, shares: dict[str, int], batch: Batch) -> None:
+    """Write every share of a stake: those of others may have been settled by the same command."""
+    batch.cache.shares[agent_did] = {did: micro for did, micro in shares.items() if micro}
+    for did, micro in shares.items():
+        row = {"agent_did": agent_did, "depositor_did": did, "micro": micro}
+        batch.put(STAKE_SHARES, (agent_did, did), row)
+
+
+def _wallet_did(command: StakeCommand, batch: Batch) -> str | None:
+    """Return whose wallet a stake comes from and returns to, None for a caller without the right.
+
+    The agent itself and its owner each use their own; an administrator acts in the agent's name.
+    """
+    known = batch.cache.agents.get(command.agent_did)
+    is_owner = known is not None and known.owner_did == command.actor_did
+    if is_owner or command.actor_did == command.agent_did:
+        return command.actor_did
+    if command.is_admin:
+        return command.agent_did
+    return None
+
+
+def _forbidden(command: StakeCommand) -> Refusal:
+    return forbidden(
+        f"only {command.agent_did}, its owner, its depositors or an administrator may move its"
+        " stake",
+    )
+
+
+def _moved(
+    command: StakeCommand,
+    batch: Batch,
+    from_to: tuple[Account, Account],
+    *,
+    wallet_did: str,
+    wallet: Account,
+) -> Result:
+    """Move the amount and the depositor's share with it; record and answer it."""
+    is_deposit = isinstance(command, DepositStake)
+    shares = settled_shares(command.agent_did, batch)
+    change_micro = command.amount_micro if is_deposit else -command.amount_micro
+    shares[wallet_did] = shares.get(wallet_did, 0) + change_micro
+    store_shares(command.agent_did, shares, batch)
+    said = ("stake_withdrawal", "stake taken back")
+    if is_deposit:
+        said = ("stake_deposit", "stake of an agent")
+    entry_ids = batch.transfer(*from_to, command.amount_micro, *said)
+    batch.record(
+        AuditEventType.STAKE_DEPOSITED if is_deposit else AuditEventType.STAKE_WITHDRAWN,
+        ("stake", command.agent_did),
+        amountCredits=credits_text(command.amount_micro),
+        walletDid=wallet_did,
+        entryIds=entry_ids,
+    )
+    free_micro, locked_micro = stake_parts(command.agent_did, batch)
+    return {
+        "walletDid": wallet_did,
+        "balanceMicro": wallet.balance,
+        "freeMicro": free_micro,
+        "lockedMicro": locked_micro,
+        "updatedMs": batch.now_ms,
+    }
+
+
+# Planning stakes at risk: locked with an attempt, freed at its end, and slashed. Slashed is an
+# agent that is given up for a failure of its own, signs a result wrongly, is found to have
+# defrauded the payer, or is slashed by an administrator. All of it within the command that stores
+# the attempt or decides. A lock that the agent's free stake does not cover does not happen; the
+# outcome says so, and nothing is sent. A slash takes of its own node's lock alone, and ends it:
+# no attempt is slashed twice.
+
+_NODE: Final = """
+SELECT w.payer_did, n.agent_did, n.attempt, n.stake_micro
+FROM callboard.node n JOIN callboard.workflow w ON w.id = n.workflow_id
+WHERE n.workflow_id = %(workflow)s::uuid AND n.name = %(node)s
+"""
+# By what happens to a lock: the kind and the description of its entry.
+_ENTRIES: Final = {
+    AuditEventType.STAKE_LOCKED: ("stake_lock", "stake at risk with a node"),
+    AuditEventType.STAKE_UNLOCKED: ("stake_unlock", "stake free again"),
+    AuditEventType.STAKE_SLASHED: ("stake_slash", "stake lost by a failure or by fraud"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Lock:
+    """The stake locked with an attempt.
+
+    Without an attempt: nothing is locked for this node, or for any of the workflow's. `is_sealed`:
+    its amount would tell the payer what the winner of an auction has bid.
+    """
+
+    agent_did: str
+    workflow_id: str
+    node: str | None
+    attempt: int | None
+    is_sealed: bool = False
+
+    @property
+    def place(self) -> dict[str, Any]:
+        """Where it belongs, as audit records say it."""
+        place: dict[str, Any] = {"workflowId": self.workflow_id, "nodeId": self.node}
+        return place if self.attempt is None else {**place, "attempt": self.attempt}
+
+
+def add_risk_reads(
+    workflow_id: str, record: StakeLocked | StakeFreed | NodeChanged, read_set: ReadSet
+) -> None:
+    """Add what has to be in the state cache before a lock begins, goes on or ends."""
+    match record:
+        case NodeChanged():
+            if record.stake_micro:
+                read_set.staked.add((workflow_id, record.node))
+        case StakeLocked() | StakeFreed():
+            read_set.agent_dids.add(record.agent_did)
+            read_set.add_stake(record.agent_did)
+            if type(record) is StakeFreed:
+                read_set.staked.add((workflow_id, record.node))
+                read_set.ending.add(workflow_id)  # whose payer a slash would go to
+
+
+def move_stakes(command: PublishWorkflow | AdvanceWorkflow, batch: Batch) -> list[str]:
+    """Lock and free what the command's records say; return the nodes whose lock was refused.
+
+    After the command's rows and its release, so that the payer's wallet has room for both. A row
+    that says that stake is locked is corrected last: its owner may not have heard yet that the lock
+    was refused, or ended by a dispute.
+    """
+    unstaked: list[str] = []
+    at_risk: list[NodeChanged] = []
+    for record in command.records:
+        match record:
+            case StakeLocked():
+                if not _lock(command, record, batch):
+                    unstaked.append(record.node)
+            case StakeFreed():
+                assert isinstance(command, AdvanceWorkflow), "nothing ends at publish"
+                _free(command, record, batch)
+            case NodeChanged():
+                if record.stake_micro:
+                    at_risk.append(record)
+            case _:
+                pass
+    for change in at_risk:
+        place = (command.workflow_id, change.node)
+        staked = batch.cache.staked.get(place)
+        if staked is None or staked[0] != change.attempt:
+            row = batch.row(NODES, place)
+            assert row is not None, place
+            row.pop("stake_micro", None)
+    return unstaked
+
+
+@dataclass(frozen=True, slots=True)
+class Guilt:
+    """What an agent is found guilty of: at which node, None for all of the workflow; for whom.
+
+    `locks`: of its open attempts there, each with its node, its number and the stake locked with
+    it, micro-credits. `bps` of each is taken. `evidence`: what the record says besides the place.
+    """
+
+    agent_did: str
+    workflow_id: str
+    node: str | None
+    payer_did: str
+    locks: tuple[tuple[str, int, int], ...]
+    bps: int
+    reason: SlashTrigger
+    evidence: dict[str, Any]
+
+
+def slash_guilty(guilt: Guilt, batch: Batch) -> int:
+    """End the locks of the guilty, the payer's part first; return that, micro-credits.
+
+    A node that has ended has nothing locked, so its agent loses nothing: there is an event only.
+    """
+    did, workflow_id = guilt.agent_did, guilt.workflow_id
+    if not guilt.locks:
+        _slash(_Lock(did, workflow_id, guilt.node, None), None, 0, guilt, batch)
+        return 0
+    free, locked = stake_accounts(did, batch)
+    slashed_micro = 0
+    for node, attempt, at_risk_micro in guilt.locks:
+        lock = _Lock(did, workflow_id, node, attempt)
+        locked_micro = min(at_risk_micro, locked.balance)
+        lost_micro = _slash(lock, locked, locked_micro, guilt, batch)
+        _unlock(lock, (locked, free), locked_micro - lost_micro, batch)
+        batch.cache.staked[workflow_id, node] = None
+        batch.put(ENDED_LOCKS, (workflow_id, node), {"workflow_id": workflow_id, "name": node})
+        slashed_micro += lost_micro
+    return slashed_micro
+
+
+@dataclass(frozen=True, slots=True)
+class SlashReads:
+    """A node that was dispatched: whose it is, and what is locked with its attempt."""
+
+    payer_did: str
+    agent_did: str | None
+    attempt: int
+    locked_micro: int
+
+
+async def load_slash(
+    connection: Connection, command: SlashStake, read_set: ReadSet
+) -> SlashReads | None:
+    """Return the node that an agent is slashed for, None when it was never dispatched."""
+    place = {"workflow": command.workflow_id, "node": command.node}
+    read_set.agent_dids.add(command.agent_did)
+    read_set.add_stake(command.agent_did)
+    for row in await fetch(connection, _NODE, place):
+        stored = SlashReads(*row)
+        read_set.addresses.add(wallet_address(stored.payer_did))
+        return stored
+    return None
+
+
+@plans(SlashStake, load=load_slash)
+def plan_slash_stake(command: SlashStake, batch: Batch) -> Result:
+    """Take what an agent has locked for a node because an administrator says so.
+
+    Steps: (1) the node was dispatched, (2) it is this agent's, (3) its lock ends.
+    """
+    stored: SlashReads | None = batch.loaded
+    if stored is None:  # (1)
+        place = f"node {command.node[:128]!r} of workflow {command.workflow_id}"
+        raise not_found(f"{place} is not known or was never dispatched")
+    if stored.agent_did != command.agent_did:  # (2)
+        detail = f"the node is {stored.agent_did or 'no agent'}'s, expected {command.agent_did}'s"
+        raise conflict(detail)
+    lock = (command.node, stored.attempt, stored.locked_micro)
+    guilt = Guilt(
+        agent_did=command.agent_did,
+        workflow_id=command.workflow_id,
+        node=command.node,
+        payer_did=stored.payer_did,
+        locks=(lock,) if stored.locked_micro else (),
+        bps=command.slash_bps,
+        reason=SlashTrigger.ADMIN,
+        evidence={"explanation": command.reason},
+    )
+    slashed_micro = slash_guilty(guilt, batch)  # (3)
+    free_micro, locked_micro = stake_parts(command.agent_did, batch)
+    return {
+        "payerDid": stored.payer_did,
+        "slashedMicro": slashed_micro,
+        "freeMicro": free_micro,
+        "lockedMicro": locked_micro,
+    }
+
+
+def _build_lock(
+    command: PublishWorkflow | AdvanceWorkflow, record: StakeLocked | StakeFreed
+) -> _Lock:
+    is_sealed = any(
+        type(one) is NodeChanged and one.node == record.node and one.auction_round > 0
+        for one in command.records
+    )
+    return _Lock(record.agent_did, command.workflow_id, record.node, record.attempt, is_sealed)
+
+
+def _lock(command: PublishWorkflow | AdvanceWorkflow, record: StakeLocked, batch: Batch) -> bool:
+    known = batch.cache.accounts.get(stake_address(record.agent_did))
+    if known is None or known.balance < record.micro:
+        return False
+    accounts = stake_accounts(record.agent_did, batch)
+    lock = _build_lock(command, record)
+    batch.cache.staked[command.workflow_id, record.node] = (record.attempt, record.micro)
+    _change(AuditEventType.STAKE_LOCKED, lock, accounts, record.micro, lock.place, batch)
+    return True
+
+
+def _free(command: AdvanceWorkflow, record: StakeFreed, batch: Batch) -> None:
+    """End a lock: the payer's part first, the rest is the agent's again.
+
+    A lock that was refused or has ended, of which its owner had no notice yet, has nothing to end.
+    A refund may have taken from the locked stake meanwhile: then less is left than was locked.
+    """
+    staked = batch.cache.staked.pop((command.workflow_id, record.node), None)
+    if staked is None or staked[0] != record.attempt:
+        return
+    free, locked = stake_accounts(record.agent_did, batch)
+    lock = _build_lock(command, record)
+    micro = min(staked[1], locked.balance)
+    trigger = _slash_trigger(record)
+    if trigger is not None:
+        reason, code = trigger
+        escrow = batch.cache.escrows[command.workflow_id]
+        assert escrow is not None, command
+        bps = slash_bps(reason, failure_bps=command.slash_bps, fraud_bps=command.slash_fraud_bps)
+        place, evidence = (command.workflow_id, record.node), {"code": code.value}
+        guilt = Guilt(record.agent_did, *place, escrow.payer_did, (), bps, reason, evidence)
+        micro -= _slash(lock, locked, micro, guilt, batch)
+    _unlock(lock, (locked, free), micro, batch)
+
+
+def _slash_trigger(record: StakeFreed) -> tuple[SlashTrigger, NodeErrorCode] | None:
+    """Say what the end of an attempt costs its agent stake for: a wrong signature, or a failure of
+    its own after which it is given up for the node."""
+    if record.is_forged:
+        return SlashTrigger.WRONG_SIGNATURE, NodeErrorCode.INVALID_REPLY
+    if record.failure_code is not None:
+        return SlashTrigger.NODE_FAILED, record.failure_code
+    return None
+
+
+def _slash(
+    lock: _Lock, account: Account | None, locked_micro: int, guilt: Guilt, batch: Batch
+) -> int:
+    """Move a share of a lock to the payer, without a fee; return it, micro-credits.
+
+    Args:
+        account: the agent's locked stake.
+        locked_micro: what of it is locked for this attempt.
+    """
+    payer = batch.account(wallet_address(guilt.payer_did), "wallet", guilt.payer_did)
+    micro = slash_micro(locked_micro, guilt.bps)
+    members = {
+        "reason": guilt.reason.value,
+        "evidence": {**lock.place, **guilt.evidence},
+        "payerDid": guilt.payer_did,
+        "lockedCredits": credits_text(locked_micro),
+    }
+    _change(AuditEventType.STAKE_SLASHED, lock, (account, payer), micro, members, batch)
+    return micro
+
+
+def _unlock(lock: _Lock, accounts: tuple[Account, Account], micro: int, batch: Batch) -> None:
+    """Give the agent back what is left of a lock."""
+    if micro:
+        _change(AuditEventType.STAKE_UNLOCKED, lock, accounts, micro, lock.place, batch)
+
+
+def _change(
+    event: AuditEventType,
+    lock: _Lock,
+    accounts: tuple[Account | None, Account],
+    micro: int,
+    members: dict[str, Any],
+    batch: Batch,
+) -> None:
+    """Add the entry of what happens to a lock, none for nothing, and its audit record."""
+    entry_ids = batch.transfer(
+        *accounts, micro, *_ENTRIES[event], workflow_id=lock.workflow_id, node_id=lock.node
+    )
+    payload = {**members, "entryIds": entry_ids}
+    if event is AuditEventType.STAKE_SLASHED or not lock.is_sealed:
+        payload["amountCredits"] = credits_text(micro)
+    batch.record(event, ("stake", lock.agent_did), **payload)

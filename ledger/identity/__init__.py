@@ -1,1 +1,0 @@
-"""Identity: the keys of agents."""

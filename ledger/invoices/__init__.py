@@ -1,1 +1,0 @@
-"""Invoices over settled work."""

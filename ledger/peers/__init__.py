@@ -1,1 +1,0 @@
-"""Peers: other Callboard deployments, and what this deployment knows of each."""

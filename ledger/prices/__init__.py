@@ -1,1 +1,0 @@
-"""Registered prices of capabilities."""

@@ -1,1 +1,0 @@
-"""What a payer may publish and spend."""

@@ -1,1 +1,0 @@
-"""Members of the cluster and the shards that they hold: registered, taken, given."""

@@ -1,1 +1,0 @@
-"""Stakes of agents: put up, locked with work, slashed."""

@@ -1,1 +1,0 @@
-"""Subnets: groups of DIDs that share agents and policies."""

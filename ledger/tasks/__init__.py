@@ -1,1 +1,0 @@
-"""Tasks: what a payer says of one that has ended."""

@@ -1,1 +1,0 @@
-"""Triggers: templates that start workflows, and their runs."""

@@ -1,1 +1,0 @@
-"""Webhooks and what is sent to them: operational rows, never audited."""

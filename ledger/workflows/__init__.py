@@ -1,1 +1,0 @@
-"""Workflows: published, advanced, quarantined, and read."""
