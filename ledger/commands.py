@@ -1,7 +1,7 @@
 """The commands of the audited write path: their base class, and the outcome of one.
 
 A command is a plain value that the one writer turns into rows. The same key twice returns the first
-outcome, a rejection included. Each command is declared in the folder of its feature, and
+outcome, a rejection included. Each command is declared in the file of its feature, and
 `@plans(…)` beside its plan says how it is handled. Nothing here knows SQL or Ray. Reference:
 money.md (Settlement, Rules that the database enforces, Commands and keys).
 """
