@@ -48,6 +48,7 @@ from actors.transport.late_replies import LateReplies
 from actors.transport.ledger_client import LedgerClient, ledger_unavailable_error
 from actors.transport.messages import (
     CancelRequest,
+    Moved,
     NodeResultRequest,
     OwnerReply,
     OwnerRequest,
@@ -192,9 +193,9 @@ class Owner:
             may_send=self.may_send,
         )
         self.outboxes = Outboxes()
+        self._runner: Runner | None = None
+        self._restorer: Restorer | None = None
         self._shard_ledger = ShardLedger(ledger, self.membership.note_stale)
-        self._runner = self._build_runner(settings)
-        self._restorer = self._build_restorer()
         self._tasks: set[asyncio.Task[None]] = set()
         # The addresses of other members, and of the processes of single workflows, by name.
         self._others, self._children = dict[str, str](), dict[str, str]()
@@ -219,10 +220,15 @@ class Owner:
         self.held.add(parent.shard, parent.epoch)
         return ChildLease(parent, on_lost)
 
-    def _build_runner(self, settings: Settings) -> Runner:
-        return Runner(
+    # -- starting ---------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Load the directory, join the cluster, and begin to take and restore shards."""
+        started_ms = self._clock.now_ms()
+        await read_until_success(self._directory_sync.start)
+        self._runner = Runner(
             self.held,
-            settings,
+            self._settings,
             ledger=self._shard_ledger,
             directory=self._directory,
             dispatcher=self.remote_dispatch,
@@ -232,9 +238,7 @@ class Owner:
             at_work=self._at_work,
             on_answered=self.membership.note_answered,
         )
-
-    def _build_restorer(self) -> Restorer:
-        return Restorer(
+        self._restorer = Restorer(
             self._runner,
             self.held,
             lambda shards: UnfinishedPages(self._reader, shards),
@@ -242,13 +246,6 @@ class Owner:
             ledger=self._shard_ledger,
             is_skipped=self._is_childs,
         )
-
-    # -- starting ---------------------------------------------------------------------------------
-
-    async def start(self) -> None:
-        """Load the directory, join the cluster, and begin to take and restore shards."""
-        started_ms = self._clock.now_ms()
-        await read_until_success(self._directory_sync.start)
         member = self.held.member
         if isinstance(self.membership, Membership):
             join = JoinCluster(
@@ -274,10 +271,12 @@ class Owner:
 
     def restore_one(self, workflow_id: str) -> None:
         """Read a workflow's rows and drive it on, in the background, if its shard is held."""
+        assert self._restorer is not None, "an owner restores after it has started"
         self._restorer.restore_one(workflow_id)
 
     async def restore_now(self, workflow_id: str) -> None:
         """Read a workflow's rows and drive it on, if its shard is held; return when it is."""
+        assert self._restorer is not None, "an owner restores after it has started"
         await self._restorer.restore_ids([workflow_id])
 
     def _is_childs(self, workflow_id: str) -> bool:
@@ -286,17 +285,20 @@ class Owner:
     @property
     def quarantined(self) -> int:
         """Return how many quarantined workflows this owner keeps."""
-        return self._runner.statistics().quarantined
+        return 0 if self._runner is None else self._runner.statistics().quarantined
 
     @property
     def steps(self) -> int:
         """Return a counter of the work done here; any thread may read it."""
-        return self._runner.statistics().commands + self._restorer.count
+        runner, restorer = self._runner, self._restorer
+        steps = 0 if runner is None else runner.statistics().commands
+        return steps + (0 if restorer is None else restorer.count)
 
     async def close(self) -> None:
         """End every task and connection."""
         await self.membership.close()
-        await self._restorer.close()
+        if self._restorer is not None:
+            await self._restorer.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -317,6 +319,7 @@ class Owner:
         Args:
             late: keeps the replies that take long; None: they are waited for.
         """
+        runner = self._require_runner()
         try:
             self._ledger.raise_when_down()
         except ServiceError as error:
@@ -328,9 +331,9 @@ class Owner:
             reply: asyncio.Future[OwnerReply] = loop.create_future()
             replies.append(reply)
             if isinstance(request, PublishRequest) and not self._directory_sync.is_known(request):
-                self._begin(self._handle_when_known(request, reply))
+                self._begin(self._handle_when_known(runner, request, reply))
             else:
-                self._handle_request(request, reply)
+                self._handle_request(runner, request, reply)
             await slices.pause()
         if late is not None:
             return await late.settled(replies)
@@ -346,7 +349,7 @@ class Owner:
         await self._directory_sync.refresh()
 
     async def _handle_when_known(
-        self, request: PublishRequest, reply: asyncio.Future[OwnerReply]
+        self, runner: Runner, request: PublishRequest, reply: asyncio.Future[OwnerReply]
     ) -> None:
         """Read what a workflow names and this owner does not know; only its payer waits for it."""
         try:
@@ -356,16 +359,18 @@ class Owner:
             return
         except Exception:  # the edge of one request: it is refused for what is not known
             log.exception("directory not read for workflow=%s", request.workflow_id)
-        self._handle_request(request, reply)
+        self._handle_request(runner, request, reply)
 
-    def _handle_request(self, request: OwnerRequest, reply: asyncio.Future[OwnerReply]) -> None:
+    def _handle_request(
+        self, runner: Runner, request: OwnerRequest, reply: asyncio.Future[OwnerReply]
+    ) -> None:
         """Start to answer one request; an error is the reply to this request alone."""
-        runner, settle = self._runner, _build_settle(reply)
+        settle = _build_settle(reply)
         try:
             if not self._is_held(request):
                 settle(moved_error(request.workflow_id))
                 return
-            if self._request_missing_restore(request):
+            if self._request_missing_restore(runner, request):
                 settle(rereading_error(request.workflow_id))
                 return
             match request:
@@ -380,7 +385,7 @@ class Owner:
                     if order is None:
                         take_result(runner, request, self._clock.now_ms(), settle)
                     else:
-                        self._begin(self._judge_and_take(order, request, reply))
+                        self._begin(self._judge_and_take(runner, order, request, reply))
                 case WatchRequest():
                     is_held = runner.watch(request.workflow_id, request.watcher)
                     settle(WatchReply() if is_held else None)
@@ -392,6 +397,7 @@ class Owner:
 
     async def _judge_and_take(
         self,
+        runner: Runner,
         order: DispatchOrder,
         request: NodeResultRequest,
         reply: asyncio.Future[OwnerReply],
@@ -403,7 +409,7 @@ class Owner:
         try:
             failure = await self._dispatcher.checks.judge_result(order, result)
             judged = replace(request, failure=failure)
-            take_result(self._runner, judged, self._clock.now_ms(), settle)
+            take_result(runner, judged, self._clock.now_ms(), settle)
         except ServiceError as error:
             settle(error)
         except Exception:  # the edge of one request: its agent may hand the result in again
@@ -422,34 +428,34 @@ class Owner:
         workflow_id = request.workflow_id
         return self.held.is_held(workflow_id) and not self.held.is_frozen(workflow_id)
 
-    def _request_missing_restore(self, request: OwnerRequest) -> bool:
+    def _request_missing_restore(self, runner: Runner, request: OwnerRequest) -> bool:
         """Say whether a workflow may be unfinished and not restored; if so, request its restore."""
+        assert self._restorer is not None, "an owner answers after it has started"
         if isinstance(request, PublishRequest):
             return False
         if not self._restorer.is_restoring(request.workflow_id):
             return False
         if isinstance(request, NodeResultRequest) and request.is_late:
             return False
-        runner, workflow_id = self._runner, request.workflow_id
-        if runner.is_driving(workflow_id) or runner.is_quarantined(workflow_id):
+        if runner.is_driving(request.workflow_id) or runner.is_quarantined(request.workflow_id):
             return False
-        self._restorer.restore_one(workflow_id)
+        self._restorer.restore_one(request.workflow_id)
         return True
 
     def statistics(self) -> dict[str, Any]:
         """Return the counters of all parts, for `ping` and metrics."""
-        circuits = self._directory.open_circuits()
+        runner, circuits = self._runner, self._directory.open_circuits()
         return {
             "owner": self._address,
             "member": self.held.member,
             "shards": len(self.held),
             "clusterVersion": self.membership.cluster_version,
             "openCalls": self.open_calls(),
-            "runner": self._runner.statistics(),
+            "runner": runner.statistics() if runner is not None else None,
             "dispatch": self._dispatcher.statistics(),
             "ledger": self._ledger.queued,
-            "isRestoring": self._restorer.is_scanning,
-            "restored": self._restorer.count,
+            "isRestoring": self._restorer is None or self._restorer.is_scanning,
+            "restored": 0 if self._restorer is None else self._restorer.count,
             "openCircuits": circuits[:OPEN_CIRCUITS_REPORTED_MAX],
             "report": Report(self.held.member, {}, self._gauges(len(circuits))),
         }
@@ -470,7 +476,7 @@ class Owner:
 
     def load(self) -> int:
         """Implement `ShardWork`."""
-        return self._runner.statistics().running
+        return 0 if self._runner is None else self._runner.statistics().running
 
     def open_calls(self) -> int:
         """Implement `ShardWork`."""
@@ -478,6 +484,7 @@ class Owner:
 
     def taken(self, shards: Sequence[int]) -> None:
         """Implement `ShardWork`."""
+        assert self._restorer is not None, "a member holds shards after it has joined"
         self._restorer.restore_shards(shards)
 
     def lost(self, shards: Sequence[int]) -> None:
@@ -488,7 +495,7 @@ class Owner:
 
     def _end_runs(self, shards: Sequence[int], *, is_told: bool) -> None:
         self._drops += 1
-        steps = self._runner.shards.drop(set(shards), is_told=is_told)
+        steps = self._require_runner().shards.drop(set(shards), is_told=is_told)
         self._begin(self._drop(steps))
 
     async def _drop(self, steps: Iterable[object]) -> None:
@@ -508,6 +515,7 @@ class Owner:
 
     def may_give(self, shard: int) -> bool:
         """Implement `ShardWork`."""
+        assert self._restorer is not None, "a member holds shards after it has joined"
         if self.children is not None and self.children.works_in(shard):
             return False  # another process drives it, under the epoch of this member
         return not self._restorer.is_restoring_shard(shard)
@@ -518,7 +526,7 @@ class Owner:
 
     def is_idle(self, shard: int) -> bool:
         """Implement `ShardWork`."""
-        return self._runner.shards.is_idle(shard)
+        return self._require_runner().shards.is_idle(shard)
 
     def frozen(self, shard: int) -> None:
         """Implement `ShardWork`."""
@@ -582,7 +590,7 @@ class Owner:
         self._dispatcher.refuse_waiting(did, whose)
 
     async def _end_revoked_work(self) -> None:
-        if self._directory.revocations:
+        if self._runner is not None and self._directory.revocations:
             await run_in_slices(self._runner.revoked_work_steps())
 
     # -- ledger commands --------------------------------------------------------------------------
@@ -591,6 +599,13 @@ class Owner:
         future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self._ledger.submit(command, future.set_result)
         return await future
+
+    def _require_runner(self) -> Runner:
+        if self._runner is None:
+            raise Moved(
+                ErrorCode.OVERLOADED, "the workflow owner is still starting", retry_after_s=1
+            )
+        return self._runner
 
 
 def _pool_size(settings: Settings, parent: Parentage | None) -> int:
