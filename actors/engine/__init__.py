@@ -1,1 +1,1 @@
-"""Drives workflows: steps of machines, commands to the ledger, recovery from rows. Knows no Ray."""
+"""Drives workflows: steps state machines, commits commands, recovers from rows; without Ray."""

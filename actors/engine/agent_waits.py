@@ -1,9 +1,10 @@
-"""The nodes of one owner that wait for an agent, and when each asks for one again.
+"""Keeps the nodes of one owner that wait for an agent, and retries the selection for each.
 
-Theory of operation: nodes wait per capability. When an agent of a capability returns, its nodes ask
-for an agent again: oldest first, 20 per loop turn, capabilities in turn. A node without an agent
-goes to the end. Once a second one node of up to 64 capabilities asks by itself, because circuits
-and probes expire without a signal. Decision agent-health-and-waiting.
+Theory of operation: each capability has a queue of waiting nodes. When an agent of a capability
+becomes available, the nodes in that queue retry their selection, oldest first: 20 nodes per turn of
+the event loop, round robin over the capabilities. A node that still finds no agent goes to the end
+of its queue. In addition, once a second, the oldest node of up to 64 capabilities retries, because
+circuits and probes expire without a signal. Decision agent-health-and-waiting.
 """
 
 from __future__ import annotations
@@ -17,20 +18,20 @@ from actors.ports import Clock, Timer
 from core.workflow.actions import AwaitAgent
 from core.workflow.events import Event, RetryDue
 
-# Nodes that ask in one turn of the loop, each for some 50 us; and the pause between two turns.
+# Nodes that retry in one turn of the loop, about 50 us each, and the pause between two turns.
 ASKED_MAX: Final = 20
 TURN_MS: Final = 10
-# Capabilities of which one node asks unasked, and how often.
+# How many capabilities one poll covers (one node of each retries), and the poll interval.
 POLLED_MAX: Final = 64
 POLL_MS: Final = 1_000
 
 
 class AgentWaits:
-    """The waits of an owner's nodes.
+    """The nodes of an owner that wait for an agent, by capability.
 
     Args:
-        directory: tells of agents that have changed.
-        receive: receives the events of workflows.
+        directory: calls `on_changed` for each agent that has changed.
+        receive: receives (workflow id, event); a retry is the event `RetryDue`.
     """
 
     def __init__(
@@ -40,9 +41,9 @@ class AgentWaits:
         self._clock = clock
         self._receive = receive
         self._waits: dict[str, dict[_Wait, None]] = {}
-        # Agents that have changed since the last turn, with a capability that is waited for.
+        # Changes since the last turn: pairs of an agent and a capability that nodes wait for.
         self._changed: dict[tuple[str, str], None] = {}
-        # By capability, how many of its nodes are yet to ask.
+        # By capability: how many of its nodes still have to retry.
         self._due: dict[str, int] = {}
         self._has_turn = False
         self._has_poll = False
@@ -52,7 +53,7 @@ class AgentWaits:
         return sum(map(len, self._waits.values()))
 
     def add(self, workflow_id: str, action: AwaitAgent) -> Timer:
-        """Have a node wait; the returned timer takes it out again."""
+        """Add a waiting node; return a timer whose `cancel` removes the node."""
         wait = _Wait(self._waits, workflow_id, action)
         wait.timer = self._clock.call_at(action.until_ms, self._ask, wait, action.until_ms)
         self._waits.setdefault(action.capability_id, {})[wait] = None
@@ -116,10 +117,10 @@ class AgentWaits:
 
 
 class _Wait:
-    """Implements `Timer`: one node that waits.
+    """One waiting node. Implements `Timer`.
 
     Args:
-        waits: all of them, by capability.
+        waits: all waiting nodes, by capability.
     """
 
     __slots__ = ("_capability_id", "_waits", "node", "timer", "workflow_id")
@@ -134,7 +135,7 @@ class _Wait:
         self.timer: Timer | None = None
 
     def cancel(self) -> None:
-        """Take the node out."""
+        """Remove the node from the queue and cancel its timeout."""
         assert self.timer is not None
         self.timer.cancel()
         waiting = self._waits.get(self._capability_id, {})

@@ -1,7 +1,8 @@
-"""Results that agents hand in (`nodeResult`), at the owner of their workflow.
+"""Takes the results that agents submit to `nodeResult`, in the process that owns the workflow.
 
-The first result of an attempt wins, a repeat gets the same reply, a late result is refused and,
-after the workflow's end, recorded. Each reply follows its commit. Reference: money.md (Settlement).
+The first result of an attempt counts, and a repeat of it gets the same reply. A late result is
+refused; if the workflow has ended, the refusal is also recorded. Each reply follows its commit.
+Reference: money.md (Settlement).
 """
 
 from __future__ import annotations
@@ -36,18 +37,24 @@ Done = Callable[[NodeResultReply | ServiceError | None], None]
 
 
 def take_result(runner: Runner, request: NodeResultRequest, now_ms: int, done: Done) -> None:
-    """Take a result; `done` after its commit, None when the workflow is not driven here.
+    """Take a submitted result.
 
-    1. The workflow has ended: the ledger refuses the result and records the refusal. 2. The attempt
-    or verification is open: the result is its event. 3. The result was taken before: the same
-    reply, after the commit of the first. 4. Otherwise the attempt was decided without the result.
+    1. If the workflow has ended, the ledger refuses the result and records the refusal.
+    2. If the attempt or the verification is open, the result becomes its event.
+    3. If an earlier result of the attempt was taken, the reply is the same as for that result. It
+       follows the commit of that result.
+    4. Otherwise the attempt was decided without this result, and the result is refused.
+
+    Args:
+        done: receives the reply after the commit, or None if the workflow is not driven here.
     """
     run = runner.find_run(request.workflow_id)
     if run is not None and not run.is_stored:
-        done(rereading_error(request.workflow_id))  # its rows may be ahead of a repeated publish
+        # The run of a repeated publish may be behind the rows.
+        done(rereading_error(request.workflow_id))
         return
     if request.is_late or (run is not None and _has_ended(run, request)):  # 1
-        if isinstance(request, SettlementRequest):  # no agent's result: none is recorded as late
+        if isinstance(request, SettlementRequest):  # only late results of agents are recorded
             done(escrow_released_error(request.workflow_id))
         else:
             _refuse_late(runner, request, done)
@@ -79,7 +86,7 @@ def take_result(runner: Runner, request: NodeResultRequest, now_ms: int, done: D
 
 
 def find_order_to_judge(runner: Runner, request: NodeResultRequest) -> DispatchOrder | None:
-    """Return the order whose result is to be judged by a schema before it is taken, or None."""
+    """Return the order whose outputSchema must validate the result before it is taken, or None."""
     run = runner.find_run(request.workflow_id)
     if run is None or request.failure is not None or request.verify_attempt:
         return None
@@ -131,7 +138,7 @@ def _has_ended(run: RunningWorkflow, request: NodeResultRequest) -> bool:
 def _is_open(run: RunningWorkflow, request: NodeResultRequest) -> bool:
     state = run.machine.node(request.node)
     if isinstance(request, SettlementRequest) and not state.is_accepted:
-        return False  # its agent still has an open request, which may succeed
+        return False  # the agent still has an open request, which may succeed
     return is_open(state, request.attempt, request.verify_attempt)
 
 
@@ -140,17 +147,17 @@ def _build_event(
 ) -> Event:
     node, attempt, failure = request.node, request.attempt, request.failure
     state = run.machine.node(node)
-    # The start may carry another machine's time, or this clock may have been set back since.
+    # The start time may be from another machine's clock, or this clock may have been set back.
     now_ms = max(now_ms, state.verify_dispatched_ms or 0, state.started_ms or 0)
     if request.verify_attempt:
         began_ms = now_ms if state.verify_dispatched_ms is None else state.verify_dispatched_ms
-        text = request.result_json  # none of a large one, which is no verdict
+        text = request.result_json  # None for a large result, which is never a valid verdict
         verdict = find_verdict(read_json(text)) if failure is None and text is not None else None
         return VerificationFinished(
             node, attempt, verdict, failure, began_ms, now_ms, request.verify_attempt
         )
     began_ms = min(now_ms, state.started_ms or state.dispatched_ms or now_ms)
-    # A wrong signature is fraud, whatever else is wrong with the result.
+    # A wrong signature is fraud, so that failure precedes any other failure of the result.
     checked = _check_signature(runner, run, request)
     failure = checked if isinstance(checked, Failure) else failure
     if failure is not None:
@@ -184,8 +191,9 @@ def _settled_by(request: NodeResultRequest) -> SettledBy | None:
 def _check_signature(
     runner: Runner, run: RunningWorkflow, request: NodeResultRequest
 ) -> Failure | str | None:
-    """Return the result of `check_signature`; None if the agent signed the request instead of the
-    result.
+    """Check the signature of a result, if the agent signed the result and its order is known.
+
+    Returns: the result of `check_signature`, or None without such a signature.
     """
     order = run.orders.get((request.node, False))
     if request.signature is None or request.is_request_signed or order is None:
@@ -201,7 +209,7 @@ def _check_signature(
 
 
 def _hash_inputs(run: RunningWorkflow, node: str) -> str | None:
-    """Return the hash of the sent inputs, for a result that arrives before its acceptance."""
+    """Return the hash of the sent inputs, for a result that arrives before the agent's 202."""
     order = run.orders.get((node, False))
     if order is None or order.sources is None:
         return None

@@ -1,10 +1,10 @@
-"""Finished workflows, queued per gateway that waits for them.
+"""Queues the ends of workflows for the gateways that wait for them.
 
-One long poll per gateway empties its outbox; no message is sent per workflow. With a workflow that
-has succeeded goes what its record shows, so that nothing is read for its answer; what is large, and
-what has ended in another way, is told by its id, and its rows are read. The outbox is bounded: a
-gateway that stops polling loses the oldest ids and finds those workflows in the rows. Decision
-messages-and-large-values.
+Each gateway has one outbox and empties it with one long poll, so there is no message per workflow.
+An entry for a small workflow that succeeded holds all fields of its record, so the gateway reads no
+rows for its reply. For any other workflow the entry holds only the id, and the gateway reads the
+rows. The outbox is bounded: if a gateway stops polling, its oldest entries are dropped, and it
+finds those workflows in the rows. Decision messages-and-large-values.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from ledger.commands import Outcome
 
 OUTBOX_SIZE_MAX: Final = 100_000
 WATCHERS_MAX: Final = 1_024
-# Of a workflow whose record is told with its end: what is beyond is read from its rows.
+# Limits of a workflow whose entry holds its record; the rows of a larger workflow are read.
 TOLD_NODES_MAX: Final = 64
 TOLD_BYTES_MAX: Final = 32 * 1024
-# Of all records that have not been taken yet.
+# Limit of all records that no gateway has taken yet.
 KEPT_BYTES_MAX: Final = 4 * 1024 * 1024
 
-# Receives a workflow that has ended, its watchers, and what they are told of it.
+# Receives the id of a workflow that has ended, its watchers, and its record if that is small.
 Finished = Callable[[str, Set[str], WorkflowEnd | None], None]
 
 
 def workflow_end(run: RunningWorkflow, outcome: Outcome) -> WorkflowEnd | None:
-    """Return what is told of a workflow's end, None when its rows are to be read.
+    """Return the record of an ended workflow, or None if the gateway must read its rows.
 
     Args:
-        outcome: of its last step.
+        outcome: the outcome of the workflow's last step.
     """
     machine = run.machine
     if not run.watchers or run.created_ms is None or machine.status is not WorkflowStatus.SUCCESS:
@@ -61,7 +61,7 @@ def workflow_end(run: RunningWorkflow, outcome: Outcome) -> WorkflowEnd | None:
 
 
 class Outboxes:
-    """Finished workflows by watcher: ids, with the bytes of the `WorkflowEnd` where one is told."""
+    """Ended workflows by watcher: ids, each with an encoded `WorkflowEnd` or None."""
 
     def __init__(self) -> None:
         self._boxes: dict[str, dict[str, bytes | None]] = {}
@@ -69,7 +69,7 @@ class Outboxes:
         self._kept_bytes = 0
 
     def put(self, workflow_id: str, watchers: Set[str], end: WorkflowEnd | None = None) -> None:
-        """Queue a finished workflow for each of its watchers."""
+        """Queue an ended workflow for each of its watchers."""
         body = None if end is None else _encoded(end)
         for watcher in watchers:
             box = self._boxes.get(watcher)
@@ -83,14 +83,14 @@ class Outboxes:
             kept = body
             if kept is not None and self._kept_bytes + len(kept) > KEPT_BYTES_MAX:
                 kept = None
-            self._forget({workflow_id: box.get(workflow_id)})  # what was told of it before
+            self._forget({workflow_id: box.get(workflow_id)})  # an earlier entry of this workflow
             box[workflow_id] = kept
             self._kept_bytes += len(kept or b"")
             if watcher in self._waiting:
                 self._waiting[watcher].set()
 
     async def take(self, watcher: str, timeout_s: float) -> dict[str, bytes | None]:
-        """Return the watcher's finished workflows; wait at most `timeout_s` for the first."""
+        """Remove and return the watcher's entries; wait at most `timeout_s` for the first one."""
         if not self._boxes.get(watcher):
             event = self._waiting.setdefault(watcher, asyncio.Event())
             try:
@@ -110,6 +110,6 @@ class Outboxes:
 def _encoded(end: WorkflowEnd) -> bytes | None:
     try:
         body = ENDS.encode(end)
-    except Unencodable:  # the ledger has stored it all the same: its rows are read
+    except Unencodable:  # the ledger has stored the rows, so the gateway reads them
         return None
     return body if len(body) <= 2 * TOLD_BYTES_MAX else None

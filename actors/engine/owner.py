@@ -1,10 +1,11 @@
-"""A workflow owner: the parts of one `WorkflowActor`, wired together, without Ray.
+"""A workflow owner: builds and connects the parts of one `WorkflowActor`, without Ray.
 
-Each process is a new member of the cluster. It loads the directory, joins, and from then on takes
-and gives shards (`actors/shards/membership.py`); of the shards that it comes to hold it restores
-every unfinished workflow in the background. A start, a restart, the loss of another machine and an
-empty database take the same path. Work on many workflows runs in slices, which bounds each turn of
-the event loop. Decisions fairness-and-long-work and workflow-owners-and-shards.
+Each owner process is a new member of the cluster. The owner loads the directory and joins the
+cluster. From then on it takes and gives shards (`actors/shards/membership.py`). When it takes a
+shard, it restores the shard's unfinished workflows in the background. A first start, a restart, the
+loss of another machine and an empty database all take this path. Work on many workflows runs in
+slices, so that no turn of the event loop takes long.
+Decisions fairness-and-long-work and workflow-owners-and-shards.
 """
 
 from __future__ import annotations
@@ -79,55 +80,57 @@ from ledger.reads.reader import LedgerReader
 
 log = logging.getLogger("callboard.owner")
 
-# After it, the caller's reply says that the outcome is unknown.
+# How long a caller waits for a commit. After that, its reply says that the outcome is unknown.
 COMMIT_TIMEOUT_S = 10.0
-# In each ping reply: the timekeeper probes these agents. Further ones follow when these recover.
+# Open circuits listed in one ping reply. The timekeeper probes the listed agents; when they
+# recover, later ping replies list the remaining agents.
 OPEN_CIRCUITS_REPORTED_MAX = 100
 
 
 def new_member(address: str) -> str:
-    """Return the id of a new member at an address; no process has had it before."""
+    """Return a new, unique member id for a process at an address."""
     return f"{address}~{os.urandom(4).hex()}"
 
 
 def address_of(member: str) -> str:
-    """Return the address of a member, which is in its id."""
+    """Return the address that a member id contains."""
     return member.rpartition("~")[0]
 
 
 def boot_ms() -> int:
-    """Return a monotonic time that runs while the machine or the process is suspended."""
+    """Return a monotonic time that also advances while the machine or the process is suspended."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
 
 
 class Children(Protocol):
-    """The processes of single workflows under this owner (`isolation: dedicated`)."""
+    """The child processes of this owner; each drives one workflow (`isolation: dedicated`)."""
 
     def drives(self, workflow_id: str) -> bool:
-        """Say whether a workflow has a process of its own, which may not have ended yet."""
+        """Say whether a workflow has a child process that may still run."""
 
     def drop(self, shards: Collection[int]) -> None:
-        """End the processes of workflows in these shards; another member drives those now."""
+        """End the child processes in these shards; another member drives their workflows now."""
 
     def works_in(self, shard: int) -> bool:
-        """Say whether a workflow of this shard has a process of its own."""
+        """Say whether a workflow of this shard has a child process."""
 
 
 class Owner:
-    """One owner of workflows: runner, directory and its sync, dispatcher, membership.
+    """One owner of workflows: runner, restorer, directory with its sync, dispatcher, membership.
 
     Implements `ShardWork`.
 
     Args:
-        address: the actor's name, the same for each process that is started there.
+        address: the name of the Ray actor; a restarted process has the same address.
         machine: Ray's id of the machine.
-        settings: the deployment's.
+        settings: the settings of the deployment.
         ledger: the client of the ledger actor.
-        renew: sends a renewal to the ledger actor.
-        peer_calls: makes the calls to another owner's process, by its address.
-        on_lost: ends this process, so that a new one starts from the stored rows.
-        at_work: the workflow at work, and those that have ended this owner's processes before.
-        parent: what a process of one workflow works under; None: this one joins as a member.
+        renew: sends a lease renewal to the ledger actor.
+        peer_calls: returns the client for another owner process, by the address of that process.
+        on_lost: receives a reason and ends this process; the next process starts from the rows.
+        at_work: names the current workflow, and counts the process ends that each workflow caused.
+        parent: member, shard and epoch of the parent, for a process that drives a single workflow.
+            None: this process joins the cluster as a member.
     """
 
     def __init__(
@@ -167,7 +170,7 @@ class Owner:
             now_ms=self._clock.now_ms,
             read_peers=self._read_peers,
         )
-        # Among owners it has the member's id; the process of one workflow has one of its own.
+        # An owner's name is its member id. A child process has a name of its own.
         name = self.held.member if parent is None else parent.child
         self._shares = AgentShares(name, self._concurrency)
         self._dispatcher = Dispatcher(
@@ -197,9 +200,9 @@ class Owner:
         self._restorer: Restorer | None = None
         self._shard_ledger = ShardLedger(ledger, self.membership.note_stale)
         self._tasks: set[asyncio.Task[None]] = set()
-        # The addresses of other members, and of the processes of single workflows, by name.
+        # The addresses of other members by member id, and of child processes by child name.
         self._others, self._children = dict[str, str](), dict[str, str]()
-        self._drops = 0  # of lost shards, of which orders may still stand in queues
+        self._drops = 0  # drops of lost shards under way: orders of these may still be queued
 
     def _build_lease(
         self,
@@ -223,7 +226,7 @@ class Owner:
     # -- starting ---------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Load the directory, join the cluster, and begin to take and restore shards."""
+        """Load the directory, join the cluster, and start to take shards and restore them."""
         started_ms = self._clock.now_ms()
         await read_until_success(self._directory_sync.start)
         self._runner = Runner(
@@ -258,7 +261,7 @@ class Owner:
             outcome = await self._commit(join)
             assert outcome.error is None, f"{join.key}: {outcome}"
             self.membership.note_moved(outcome)
-        else:  # its parent sends all of its dispatches
+        else:  # a child process: the parent sends all of its dispatches
             self._others = {member: address_of(member)}
             self._shares.set_owners([member])
             self._set_peers()
@@ -270,12 +273,12 @@ class Owner:
         self._directory.put_peers(await self._peer_reader.read(), dids)
 
     def restore_one(self, workflow_id: str) -> None:
-        """Read a workflow's rows and drive it on, in the background, if its shard is held."""
+        """Start to restore a workflow from its rows, if this owner holds its shard."""
         assert self._restorer is not None, "an owner restores after it has started"
         self._restorer.restore_one(workflow_id)
 
     async def restore_now(self, workflow_id: str) -> None:
-        """Read a workflow's rows and drive it on, if its shard is held; return when it is."""
+        """Restore a workflow from its rows, if this owner holds its shard; return when done."""
         assert self._restorer is not None, "an owner restores after it has started"
         await self._restorer.restore_ids([workflow_id])
 
@@ -284,12 +287,12 @@ class Owner:
 
     @property
     def quarantined(self) -> int:
-        """Return how many quarantined workflows this owner keeps."""
+        """Return the number of quarantined workflows in this owner's shards."""
         return 0 if self._runner is None else self._runner.statistics().quarantined
 
     @property
     def steps(self) -> int:
-        """Return a counter of the work done here; any thread may read it."""
+        """Return the number of submitted commands and restored workflows; safe in any thread."""
         runner, restorer = self._runner, self._restorer
         steps = 0 if runner is None else runner.statistics().commands
         return steps + (0 if restorer is None else restorer.count)
@@ -302,7 +305,8 @@ class Owner:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        # After those who ask it for a refresh, and before what it begins.
+        # The restorer and the tasks call the sync, so they end before it. The sync starts the work
+        # of revoked agents, so that work ends after it.
         await self._directory_sync.close()
         await self._revoked_work.close()
         await self._dispatcher.close()
@@ -314,10 +318,13 @@ class Owner:
     async def handle(
         self, batch: Sequence[OwnerRequest], late: LateReplies | None = None
     ) -> list[OwnerReply]:
-        """Answer a batch of requests, each after its commit, in their order.
+        """Handle a batch of requests; return one reply per request, in the same order.
+
+        The reply to a request that makes a command follows the commit of that command.
 
         Args:
-            late: keeps the replies that take long; None: they are waited for.
+            late: stores the replies that are not ready soon, and gives a `Late` token for each.
+                None: wait for all replies, at most `COMMIT_TIMEOUT_S`.
         """
         runner = self._require_runner()
         try:
@@ -341,30 +348,32 @@ class Owner:
         return [reply.result() if reply.done() else ledger_unavailable_error() for reply in replies]
 
     async def refresh(self) -> None:
-        """Read the agents, prices and stakes from the ledger; concurrent callers share a read.
+        """Read the agents, prices and stakes from the ledger; concurrent callers share one read.
 
         Raises:
-            ServiceError: LEDGER_UNAVAILABLE when it cannot be read.
+            ServiceError: LEDGER_UNAVAILABLE if the read fails.
         """
         await self._directory_sync.refresh()
 
     async def _handle_when_known(
         self, runner: Runner, request: PublishRequest, reply: asyncio.Future[OwnerReply]
     ) -> None:
-        """Read what a workflow names and this owner does not know; only its payer waits for it."""
+        """Refresh the directory, then publish: the workflow names an agent or a capability that
+        this directory does not have yet. Only this request waits for the refresh.
+        """
         try:
             await self._directory_sync.refresh()
         except ServiceError as error:
             _build_settle(reply)(error)
             return
-        except Exception:  # the edge of one request: it is refused for what is not known
+        except Exception:  # the edge of one request: the publish itself names what is missing
             log.exception("directory not read for workflow=%s", request.workflow_id)
         self._handle_request(runner, request, reply)
 
     def _handle_request(
         self, runner: Runner, request: OwnerRequest, reply: asyncio.Future[OwnerReply]
     ) -> None:
-        """Start to answer one request; an error is the reply to this request alone."""
+        """Start to handle one request; an error becomes the reply to this request alone."""
         settle = _build_settle(reply)
         try:
             if not self._is_held(request):
@@ -389,9 +398,9 @@ class Owner:
                 case WatchRequest():
                     is_held = runner.watch(request.workflow_id, request.watcher)
                     settle(WatchReply() if is_held else None)
-        except ServiceError as error:  # its cost cannot be estimated, or a mapping cannot fit
+        except ServiceError as error:  # the cost cannot be estimated, or a mapping cannot match
             settle(error)
-        except Exception:  # the edge of one request: the others of its batch are answered too
+        except Exception:  # the edge of one request: the rest of the batch still gets replies
             log.exception("request failed workflow=%s", request.workflow_id)
             settle(ServiceError(ErrorCode.INTERNAL_ERROR, "the request failed inside the service"))
 
@@ -402,7 +411,7 @@ class Owner:
         request: NodeResultRequest,
         reply: asyncio.Future[OwnerReply],
     ) -> None:
-        """Take a result that was handed in after it was judged by its agent's outputSchema."""
+        """Validate a submitted result against the agent's outputSchema, then take the result."""
         settle = _build_settle(reply)
         result = request.result_ref or request.result_json
         assert result is not None, "a result without a failure"
@@ -412,7 +421,7 @@ class Owner:
             take_result(runner, judged, self._clock.now_ms(), settle)
         except ServiceError as error:
             settle(error)
-        except Exception:  # the edge of one request: its agent may hand the result in again
+        except Exception:  # the edge of one request: the agent may submit the result again
             log.exception("result not judged workflow=%s", request.workflow_id)
             detail = "checking the result took too long or failed: submit it again"
             settle(ServiceError(ErrorCode.OVERLOADED, detail))
@@ -422,14 +431,21 @@ class Owner:
         return None if row is None else str(row["card"])
 
     def _is_held(self, request: OwnerRequest) -> bool:
-        """Say whether a request is this owner's to answer: nothing begins in a frozen shard."""
+        """Say whether this owner may handle a request: it holds the shard, which is not frozen.
+
+        A dry run belongs to no shard, so any owner may handle it.
+        """
         if isinstance(request, PublishRequest) and request.is_dry_run:
             return True
         workflow_id = request.workflow_id
         return self.held.is_held(workflow_id) and not self.held.is_frozen(workflow_id)
 
     def _request_missing_restore(self, runner: Runner, request: OwnerRequest) -> bool:
-        """Say whether a workflow may be unfinished and not restored; if so, request its restore."""
+        """Request the restore of a workflow that may be unfinished and not restored yet.
+
+        Returns:
+            Whether the restore was requested; the caller must repeat its request then.
+        """
         assert self._restorer is not None, "an owner answers after it has started"
         if isinstance(request, PublishRequest):
             return False
@@ -443,7 +459,7 @@ class Owner:
         return True
 
     def statistics(self) -> dict[str, Any]:
-        """Return the counters of all parts, for `ping` and metrics."""
+        """Return the counters of all parts, for ping replies and metrics."""
         runner, circuits = self._runner, self._directory.open_circuits()
         return {
             "owner": self._address,
@@ -507,9 +523,10 @@ class Owner:
                 self._dispatcher.resume()
 
     def may_send(self) -> bool:
-        """Say whether anything new may be sent.
+        """Say whether this process may send new dispatches.
 
-        Not while orders of lost shards are being ended: other members have sent them by now.
+        While orders of lost shards are being ended, it may not: other members have taken these
+        shards and may have sent the same orders.
         """
         return self.membership.may_send() and not self._drops
 
@@ -517,7 +534,7 @@ class Owner:
         """Implement `ShardWork`."""
         assert self._restorer is not None, "a member holds shards after it has joined"
         if self.children is not None and self.children.works_in(shard):
-            return False  # another process drives it, under the epoch of this member
+            return False  # a child process drives a workflow of it, under this member's epoch
         return not self._restorer.is_restoring_shard(shard)
 
     async def settled(self, shard: int) -> None:
@@ -538,7 +555,7 @@ class Owner:
 
     def members_changed(self, members: Sequence[MemberView]) -> None:
         """Implement `ShardWork`."""
-        # A drained member calls no agent, and has no part in their concurrency.
+        # A drained member calls no agents, so it gets no share of any agent's concurrency.
         live = {one.member: one for one in members if one.is_live and not one.is_drained}
         draining = [one.member for one in live.values() if one.state is MemberState.DRAINING]
         own, self._others = self.held.member, {one.member: one.address for one in live.values()}
@@ -562,17 +579,22 @@ class Owner:
     # -- agents -----------------------------------------------------------------------------------
 
     def _concurrency(self, did: str) -> int:
-        """Return an agent's concurrency, over all owners."""
+        """Return an agent's concurrency limit, summed over all owners."""
         entry = self._directory.entry(did)
         return self._settings.agent_concurrency if entry is None else entry.max_concurrency
 
     def child_began(self, child: str, slot: int) -> None:
-        """Take the dispatches of the process of a single workflow, under a name that is new."""
+        """Take the dispatches of a child process.
+
+        Args:
+            child: the name of the child process; no earlier process has had it.
+            slot: the number of the child's slot, which is part of its address.
+        """
         self._children[child] = f"{self._address}.{slot}"
         self._set_peers()
 
     def child_ended(self, child: str) -> None:
-        """Drop the dispatches of such a process."""
+        """Drop the dispatches of a child process."""
         if self._children.pop(child, None) is not None:
             self._set_peers()
 
@@ -609,7 +631,7 @@ class Owner:
 
 
 def _pool_size(settings: Settings, parent: Parentage | None) -> int:
-    # A process of one workflow reads little.
+    # A child process reads the rows of one workflow only, so one connection is enough.
     return settings.reader_pool_size if parent is None else 1
 
 

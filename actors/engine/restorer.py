@@ -1,12 +1,12 @@
-"""Restores a member's stored workflows to its runner: those of shards, or single ones on request.
+"""Restores the stored workflows of a member: all of a shard, or single workflows on request.
 
-The restorer reads rows page by page, earliest deadlines first, and restores a page in slices.
-Meanwhile the runner drives its workflows and accepts new ones. A page waits
-for the outcomes of the pages' steps before it, of which few may be open, and for no other command:
-what payers' running work has queued would keep everything stored from being driven. Each read is
-retried until it succeeds, because no caller repeats the request. Requests that arrive during a read
-share the next one, and so do shards that come to be held during a scan. Decisions
-fairness-and-long-work, ledger-writer and workflow-owners-and-shards.
+A scan reads the rows of shards page by page, earliest deadlines first, and restores each page in
+slices. Meanwhile the runner drives its workflows and accepts new ones. The next page waits until
+few steps of earlier pages are without an outcome. It does not wait for other commands: the queued
+commands of running workflows would delay the restore of all stored workflows. Each read is retried
+until it succeeds, because no caller repeats the request. Requests that arrive during a read share
+the next read, and shards that are taken during a scan share the next scan.
+Decisions fairness-and-long-work, ledger-writer and workflow-owners-and-shards.
 """
 
 from __future__ import annotations
@@ -39,23 +39,23 @@ log = logging.getLogger("callboard.owner")
 Result = TypeVar("Result")
 
 READ_RETRY_S: Final = 0.5
-# Workflows in one read by ids.
+# Maximum number of workflows in one read by ids.
 IDS_MAX: Final = 100
-# Steps of restored pages without an outcome, beyond which the next page waits: its payer's
-# publishes queue behind them, and all others' behind their commit.
+# The next page waits while more steps of restored pages than this have no outcome. A payer's new
+# publishes queue behind these steps, and the commands of other payers wait for their commits.
 AHEAD_MAX: Final = 200
 
 
 class Restorer:
-    """Restores workflows of one member, in the background.
+    """Restores the workflows of one member in background tasks.
 
     Args:
         runner: drives the restored workflows.
         held: the shards of the member.
-        rows: makes the reader of these shards' stored workflows, whose pages it keeps.
-        refresh: refreshes the directory; raises `ServiceError` when it cannot.
-        ledger: the runner's.
-        is_skipped: whether a workflow is driven by a process of its own.
+        rows: returns a reader of the unfinished workflows in the given shards.
+        refresh: refreshes the directory; raises `ServiceError` if that fails.
+        ledger: the ledger port of the runner, which counts the steps of restored pages.
+        is_skipped: says whether a child process drives a workflow, which is then not restored here.
     """
 
     def __init__(
@@ -74,31 +74,35 @@ class Restorer:
         self._refresh = refresh
         self._ledger = ledger
         self._is_skipped = is_skipped
-        # How many workflows were restored so far; any thread may read it.
+        # Number of workflows restored so far; any thread may read it.
         self.count = 0
-        # Shards whose scan is wanted, and those of the scan under way.
+        # Shards that wait for the next scan, and shards of the current scan.
         self._wanted: set[int] = set()
         self._scanning: set[int] = set()
         self._scanned: list[asyncio.Future[None]] = []
-        self._requested: dict[str, None] = {}  # in order
+        self._requested: dict[str, None] = {}  # workflow ids in the order of their requests
         self._scan: asyncio.Task[None] | None = None
         self._single: asyncio.Task[None] | None = None
 
     @property
     def is_scanning(self) -> bool:
-        """Whether unfinished workflows may still be undriven."""
+        """Whether a scan runs, so that unfinished workflows may not be driven yet."""
         return self._scan is not None
 
     def is_restoring(self, workflow_id: str) -> bool:
-        """Whether a workflow's shard is not read to its end: it may be unfinished and undriven."""
+        """Say whether a workflow's shard is not fully restored: the workflow may be undriven."""
         return self.is_restoring_shard(shard_of(workflow_id))
 
     def is_restoring_shard(self, shard: int) -> bool:
-        """Whether a shard is not read to its end."""
+        """Say whether a shard waits for a scan or is in the current scan."""
         return shard in self._scanning or shard in self._wanted
 
     def restore_shards(self, shards: Collection[int]) -> asyncio.Future[None]:
-        """Restore every workflow of these shards that is not driven; the future is done then."""
+        """Start to restore all undriven workflows of these shards.
+
+        Returns:
+            A future that is done when they are restored.
+        """
         self._wanted.update(shards)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._scanned.append(done)
@@ -107,7 +111,7 @@ class Restorer:
         return done
 
     def restore_one(self, workflow_id: str) -> None:
-        """Read and restore one workflow in the background."""
+        """Start to restore one workflow from its rows."""
         self._requested[workflow_id] = None
         if self._single is None:
             self._single = asyncio.create_task(self._read_requested())
@@ -170,14 +174,14 @@ class Restorer:
                     del self._requested[workflow_id]
                 try:
                     await self.restore_ids(ids)
-                except Exception:  # the edge of the task: later requests are read even so
+                except Exception:  # the edge of the task: it still serves later requests
                     log.exception("workflows not read again count=%d", len(ids))
         finally:
             self._single = None
 
     async def restore_ids(self, ids: Sequence[str]) -> None:
-        """Read these workflows, at most `IDS_MAX`, and restore them; return when it is done."""
-        # The directory first: a revocation may be the reason for this read.
+        """Read at most `IDS_MAX` workflows by id and restore them; return when that is done."""
+        # Refresh the directory first, because a revocation may be the reason for this read.
         await read_until_success(self._refresh)
         with self._runner.reads.open() as changed_ids:
             shards = sorted({shard_of(workflow_id) for workflow_id in ids})
@@ -200,17 +204,17 @@ class Restorer:
         for stored in workflows:
             shard = shard_of(stored.workflow_id)
             if self._held.epoch(shard) != epochs[shard]:
-                # Lost since; when it has come back, another has driven these workflows meanwhile,
-                # and a later scan reads them.
+                # This member has lost the shard since the read. If it has taken the shard again,
+                # another member may have driven these workflows, and a later scan reads them.
                 continue
             if self._held.is_frozen(stored.workflow_id):
-                continue  # it is given away, or restored as a whole
+                continue  # the shard is being given away; if it is kept, a scan restores it
             if self._is_skipped(stored.workflow_id):
                 continue
             try:
                 with counting():
                     self.count += self._runner.restore_stored(stored, changed_ids)
-            except Exception:  # the edge of one workflow: the others are restored even so
+            except Exception:  # the edge of one workflow: the others are still restored
                 log.exception("workflow not restored workflow=%s", stored.workflow_id)
             await slices.pause()
 

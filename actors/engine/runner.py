@@ -1,17 +1,18 @@
-"""Drives workflows: receives events, steps machines, commits their decisions, then acts.
+"""Drives workflows: receives events, steps state machines, commits the records, then acts.
 
-A plain class without Ray, sockets or a clock of its own; its ports are in `actors/ports.py`,
-so that the seeded simulation runs this code. The runner never waits: every answer is a callback.
+The runner uses no Ray, no sockets and no system clock. It reaches all of these through the ports in
+`actors/ports.py`, so the seeded simulation runs the same code. The runner never waits: every
+outcome arrives in a callback.
 
 Each step has this order, which is the guarantee of the engine:
-  1. the machine decides (records and actions);
-  2. agents are selected, and the machine decides on each selection within the same step;
-  3. all records of the step go to the ledger as one command;
-  4. after its commit, and only then, the actions are performed: dispatches, timers, notices.
-A step that the ledger refuses because of a revoked agent halts its workflow: the machine is ahead
-of the rows, and a machine restored from the rows replaces it. Any other refusal, and any exception
-in a callback from the ledger, a timer or a dispatch, quarantines that workflow alone. A shard that
-another member holds now is dropped with its workflows; the others go on.
+  1. The machine decides: it returns records and actions.
+  2. The runner selects agents, and the machine decides on each selection within the same step.
+  3. The runner sends all records of the step to the ledger as one command.
+  4. After the commit, and only then, it performs the actions: dispatches, timers, notices.
+If the ledger refuses a step because of a revoked agent, the workflow halts: its machine is ahead of
+the rows, and a machine restored from the rows replaces it. Any other refusal quarantines the
+workflow, and so does an exception in a callback of the ledger, a timer or a dispatch. If another
+member holds a shard now, the runner drops the workflows of that shard and drives the others on.
 Reference: features.md (Nodes). Decisions state-machine-and-recovery and workflow-owners-and-shards.
 """
 
@@ -102,13 +103,13 @@ from ledger.reads.stored import StoredWorkflow
 
 log = logging.getLogger("callboard.runner")
 
-# Delay after the ledger reports a round as still open: clocks differ by little.
+# Delay before the next request for bids when the ledger's clock has not reached the round's end.
 EARLY_MS: Final = 50
-# How long a cancellation waits for the ends of orders at peers.
+# How long a cancellation waits until the orders at peers have ended.
 ORDERS_END_MS: Final = 5_000
-# The cancel reason for agents whose work is repeated.
+# The reason in the cancel notices of a stopped run, whose open attempts are lost.
 HALTED_REASON: Final = "error"
-# Names of timers that belong to no node.
+# Names of the timers that belong to no node; a node id cannot contain a NUL character.
 _DEADLINE, _READ_AGAIN = "\x00deadline", "\x00read again"
 _NOTHING: Final[Mapping[str, Any]] = {}
 
@@ -119,15 +120,16 @@ class Runner:
     """All workflows of one owner.
 
     Args:
-        held: the shards of this owner, whose epochs its commands carry.
+        held: the shards of this owner with their epochs, which its commands carry.
         settings: bounds and the fee.
-        ledger: commits commands; hears of the shards that they show to be lost.
-        on_finished: receives (id, watchers, what is told) after the last commit of a workflow.
-        on_rows_needed: receives the id of a stored workflow that is not driven: its rows must be
-            read, as one of `reads`, and passed to `restore_stored`.
-        at_work: names the workflow at work, and knows which of them have ended this owner.
-        on_answered: receives the shard of a workflow whose open call has ended.
-        dispatches_max: as of `Door`.
+        ledger: commits commands.
+        on_finished: receives (workflow id, watchers, `WorkflowEnd` or None) after the last commit
+            of a workflow.
+        on_rows_needed: receives the id of a stored workflow that is not driven. Its rows must be
+            read within `reads.open()` and passed to `restore_stored`.
+        at_work: names the current workflow, and counts the process ends that each workflow caused.
+        on_answered: receives the shard of a workflow when one of its dispatches has ended.
+        dispatches_max: how many dispatches may wait, see `Door`.
     """
 
     def __init__(
@@ -181,28 +183,34 @@ class Runner:
         )
 
     def statistics(self) -> RunnerStatistics:
-        """Return the counters."""
+        """Return the runner's counters."""
         return RunnerStatistics(
             len(self._running), self._submitted, len(self._quarantine), self._guard.raised
         )
 
     def is_driving(self, workflow_id: str) -> bool:
-        """Whether the workflow is unfinished and driven here."""
+        """Say whether this runner drives the workflow; it does not while the workflow is halted."""
         return self.find_run(workflow_id) is not None
 
     def driven_workflow_ids(self) -> set[str]:
-        """Return the ids of the unfinished workflows that are driven here."""
+        """Return the ids of the workflows that this runner drives, without halted ones."""
         return self._running.ids()
 
     def find_run(self, workflow_id: str) -> RunningWorkflow | None:
-        """Return a workflow that is driven here, for reading only."""
+        """Return the run of a driven workflow, for reading only; None if halted or unknown."""
         run = self._running.get(workflow_id)
         return None if run is None or run.is_halted else run
 
     # -- requests ---------------------------------------------------------------------------------
 
     def publish(self, request: PublishRequest, done: Publish) -> None:
-        """Store a workflow, hold its budget, open its first attempts; `done` after the commit."""
+        """Store a workflow, hold its budget and open its first attempts.
+
+        Args:
+            done: receives the reply after the commit, or at once for a dry run and for a refusal.
+
+        Raises: `ServiceError` if the cost cannot be estimated or a mapping cannot match.
+        """
         refused = self._door.refusal(request.payer_did)
         if refused is not None:
             done(refused)
@@ -231,7 +239,8 @@ class Runner:
         rates = self._directory.find_rates(request.payer_did, capability_ids)
         command = self._commands.publish(request, estimate, records, now_ms, rates)
         if request.workflow_id in self._running:
-            # A repeated request whose first reply was lost: the ledger's outcome is the reply.
+            # The caller repeats a request whose reply was lost. The ledger stored the outcome of
+            # the first command under the same key, and that outcome gives the reply.
             self._submit(run, command, lambda outcome: done(build_outcome_reply(outcome)))
             return
         self._running.add(run)
@@ -243,7 +252,7 @@ class Runner:
         self._submit(run, command, handle)
 
     def watch(self, workflow_id: str, watcher: str) -> bool:
-        """Add a watcher of the workflow's end; False when the workflow is not held here."""
+        """Add a watcher of the workflow's end; return False if the workflow is unknown here."""
         run = self._running.get(workflow_id)
         if run is None:
             return self._quarantine.watch(workflow_id, watcher)
@@ -256,8 +265,8 @@ class Runner:
         """Cancel a workflow (spec: Verification and budget 4).
 
         Args:
-            done: gets the reply after the commit; None when the workflow is not driven here.
-            has_ended_orders: its orders at peers have ended, or their time to end is over.
+            done: receives the reply after the commit, or None if the workflow is unknown here.
+            has_ended_orders: the workflow's orders at peers have ended, or `ORDERS_END_MS` is over.
         """
         run = self._running.get(request.workflow_id)
         again = partial(done, rereading_error(request.workflow_id))
@@ -266,7 +275,7 @@ class Runner:
         elif run is None:
             done(None)
         elif run.is_halted or not run.is_stored:
-            again()  # a repeated publish may be behind the rows
+            again()  # the run of a repeated publish may be behind the rows
         elif run.machine.is_finished:
             done(not_cancellable_error(request.workflow_id))
         elif not has_ended_orders and (run.order_ends or run.orders_at_peers()):
@@ -275,11 +284,11 @@ class Runner:
             self._guard(run, self._cancel, run, request, done, otherwise=again)
 
     def _end_orders(self, run: RunningWorkflow, then: Callable[[], None]) -> None:
-        """Have the orders at peers cancelled, and go on when their ends are known.
+        """Cancel the orders at peers, and call `then` when they have ended or after a timeout.
 
-        An order may have been charged already, and then its node is paid: otherwise a payer could
-        cancel as the result comes, and leave the charge to the clearing account. Until then nothing
-        more is dispatched.
+        A peer may have charged an order already. The payer must pay for the node of such an order:
+        otherwise a payer could cancel just before the result arrives, and the clearing account
+        would bear the charge. Until `then` is called, the runner sends no dispatch of the workflow.
         """
         if run.order_ends is None:
             orders = run.orders_at_peers()
@@ -312,14 +321,14 @@ class Runner:
         self._submit(run, command, committed, otherwise=again)
 
     def resume(self, request: ResumeRequest, done: Resume) -> None:
-        """Resume a quarantined workflow; the arguments are those of `cancel`."""
+        """Resume a quarantined workflow; `done` receives the same values as in `cancel`."""
         if request.workflow_id in self._running or request.workflow_id in self._quarantine:
             self._quarantine.resume(request, done)
         else:
             done(None)
 
     def valid_keys(self, agent_did: str) -> tuple[str, ...]:
-        """Return an agent's keys that are valid now; none of an agent that is not known here."""
+        """Return an agent's currently valid public keys; empty for an agent unknown here."""
         return self._directory.valid_keys(agent_did, self._clock.now_ms())
 
     def is_quarantined(self, workflow_id: str) -> bool:
@@ -329,12 +338,14 @@ class Runner:
     # -- rows -------------------------------------------------------------------------------------
 
     def restore_stored(self, stored: StoredWorkflow, changed_ids: set[str]) -> bool:
-        """Drive a stored workflow on, keep it quarantined, or end it; return whether it is driven.
+        """Drive a stored workflow on, quarantine it, or end a quarantined one from its rows.
 
         Args:
-            stored: its rows.
-            changed_ids: of their read, from `reads`: a workflow in it has changed since, and its
-                own callback requests another read.
+            stored: the rows of the workflow.
+            changed_ids: from the `reads.open()` that encloses the read of these rows. These
+                workflows have changed since the read began; a callback requests the next read.
+
+        Returns: whether the workflow is driven from these rows.
         """
         workflow_id = stored.workflow_id
         if not self._held.is_held(workflow_id):
@@ -353,7 +364,7 @@ class Runner:
         before = self._at_work.begin(workflow_id)
         try:
             restored = restore_workflow(stored, self._settings, self._clock.now_ms())
-        except Exception:  # rows of another version, or damaged: other workflows go on
+        except Exception:  # damaged rows, or rows of another version: quarantine this one only
             self._guard.raised += 1
             log.exception("workflow cannot be restored workflow=%s", workflow_id)
             lost = QuarantineCode.NOT_RESTORABLE
@@ -366,15 +377,15 @@ class Runner:
             self._at_work.end(before)
 
     def handle_missing_rows(self, workflow_id: str) -> None:
-        """Drop a workflow of which a read found no unfinished rows."""
+        """Remove a workflow from the quarantine if a read found no unfinished rows of it."""
         if not self.is_driving(workflow_id):
             self._quarantine.remove(workflow_id)
 
     def adopt(self, run: RunningWorkflow, records: list[Record], actions: list[Action]) -> None:
-        """Drive a restored workflow: commit and perform the decision of its restore.
+        """Drive a restored workflow: commit the records of its restore and perform the actions.
 
-        The commit happens even without records, because the rows may be older than the workflow's
-        end, which the ledger knows.
+        The runner commits even without records. The workflow may have ended after its rows were
+        read, and the refusal of the commit tells that.
         """
         self._guard(run, self._adopt, run, records, actions)
 
@@ -395,18 +406,18 @@ class Runner:
             more_records, more_actions = self._decide(run, event)
             records = newest_rows([*records, *more_records])
             actions = [*actions, *more_actions]
-        # A second read may find other rows, so no key is used twice.
+        # Each restore has a key of its own, because a later read may find other rows.
         key = f"restore:{run.workflow_id}:{self._member}:{self._submitted}"
         self._submit_step(run, key, records, actions, is_fresh=True)
 
     # -- events -----------------------------------------------------------------------------------
 
     def receive(self, workflow_id: str, event: Event, done: Done | None = None) -> None:
-        """Receive an event of a workflow; drop it when the workflow is not driven here.
+        """Receive an event of a workflow; ignore it if the workflow is not driven here.
 
         Args:
-            done: receives, after the commit of an event with records, whether it was applied; False
-                when the workflow is quarantined for it.
+            done: receives, after the commit of an event with records, whether the command was
+                applied. It receives False if an exception quarantines the workflow.
         """
         run = self.find_run(workflow_id)
         if run is None or not run.is_stored:
@@ -425,7 +436,7 @@ class Runner:
             if not ends.nodes:
                 self._clock.call_at(event.at_ms, run.end_orders, ends)
             if isinstance(event, AttemptFailed) and not event.charged_micro:
-                return  # the workflow ends: no other candidate gets the node
+                return  # no failure event: it would dispatch the node to another candidate
         records, actions = self._decide(run, event)
         if records:
             by = event.settled_by if isinstance(event, AttemptSucceeded) else None
@@ -436,7 +447,7 @@ class Runner:
 
     def revoked_work_steps(self) -> Iterator[None]:
         """End the open work of revoked agents, one workflow per step of the generator."""
-        # Dispatches of workflows whose publish is not committed are checked when they are sent.
+        # A publish that is not committed yet is skipped: its dispatches are checked when sent.
         for run in self._running.stored():
             yield
             if self.find_run(run.workflow_id) is not run:
@@ -447,7 +458,7 @@ class Runner:
     def commit_empty_step(
         self, workflow_id: str, key: str, done: Callable[[Outcome], None]
     ) -> None:
-        """Commit an empty step, whose outcome says whether the workflow has ended by then."""
+        """Commit a step without records; its outcome tells whether the workflow has ended."""
         run = self._running.get(workflow_id)
         payer_did = "" if run is None else run.payer_did
         command = self._commands.advance(workflow_id, key, [], self._member)
@@ -456,7 +467,7 @@ class Runner:
     # -- the step ---------------------------------------------------------------------------------
 
     def _decide(self, run: RunningWorkflow, event: Event) -> tuple[list[Record], list[Action]]:
-        """Step the machine, and answer its selections."""
+        """Step the machine with an event; select agents where the machine requests a selection."""
         decision = run.machine.step(event)
         records, pending = decision.records, decision.actions
         return resolve_selections(run, self._directory, self._clock, records, pending)
@@ -479,11 +490,10 @@ class Runner:
                 self._running.remove(run.workflow_id)
             done(build_outcome_reply(outcome))
             if outcome.error is ErrorCode.INTERNAL_ERROR:
-                # An unexpected refusal leaves open whether the workflow is stored.
+                # After an unexpected refusal, only the rows tell whether the workflow is stored.
                 self._on_rows_needed(run.workflow_id)
             elif outcome.result.get("workflowId") == run.workflow_id:
-                # An earlier try of this request stored it, and the reply was lost: only the rows
-                # tell its state.
+                # A previous request stored the workflow: only the rows tell its state.
                 self._on_rows_needed(run.workflow_id)
             return
         run.is_stored = True
@@ -532,19 +542,22 @@ class Runner:
         self._ledger.submit(command, guarded, run.payer_did)
 
     def _submit_alone(self, command: Command, done: Callable[[Outcome], None], payer: str) -> None:
-        """Commit a command that belongs to no run."""
+        """Commit a command that belongs to no run, so no guard quarantines a run for it."""
         self._submitted += 1
         self._ledger.submit(command, done, payer)
 
     def _handle_commit(
         self, run: RunningWorkflow, actions: list[Action], is_last: bool, outcome: Outcome
     ) -> bool:
-        """Act after a commit; return whether the command was applied, now or before."""
+        """Perform the actions after a commit, or stop driving the workflow after a refusal.
+
+        Returns: whether the ledger applied the command, by this submission or an earlier one.
+        """
         if outcome.status is OutcomeStatus.STALE:
-            return False  # its shard was dropped, and with it this run
+            return False  # another member holds the shard, so the shard and this run were dropped
         is_driven = self._running.has(run)
         if outcome.error is ErrorCode.ESCROW_RELEASED:
-            # Restored from rows that were read before its end: there is nothing to do.
+            # The run was restored from rows that were read before the workflow ended.
             if is_driven:
                 self._forget(run)
             return False
@@ -553,7 +566,7 @@ class Runner:
                 self._halt(run)
             return False
         unforeseen = quarantine_code(outcome)
-        if unforeseen is not None:  # the machine reserved first, so this is the service's defect
+        if unforeseen is not None:  # a defect: the machine reserves credits before it spends them
             log.error("step refused workflow=%s outcome=%s", run.workflow_id, outcome)
             self._quarantine_run(run, unforeseen[0], is_known=unforeseen[1])
             return False
@@ -575,8 +588,8 @@ class Runner:
     def _halt(self, run: RunningWorkflow) -> None:
         """Stop driving a workflow until a run restored from its rows replaces this one.
 
-        The rows are read at once; after further halts with the delays of retries, because the
-        ledger's clock may be behind, but not after the deadline.
+        After the first halt the rows are read at once. Each further halt delays the read like a
+        retry, because the ledger's clock may be behind, but not beyond the workflow's deadline.
         """
         self._stop(run)
         run.halts += 1
@@ -604,10 +617,10 @@ class Runner:
 
         Args:
             code: a `QuarantineCode`.
-            is_known: whether the ledger has stored it.
+            is_known: whether the ledger has stored the code already.
         """
         if not self._running.has(run):
-            return  # it has ended, or another run has replaced this one
+            return  # the workflow has ended, or another run has replaced this one
         self._running.remove(run.workflow_id)
         ends_ms, payer = run.machine.deadline_ms, run.payer_did
         self._quarantine.add(run.workflow_id, code, ends_ms, payer, run.watchers, is_known=is_known)
@@ -621,7 +634,11 @@ class Runner:
     def _perform(
         self, run: RunningWorkflow, actions: Sequence[Action], result: Mapping[str, Any] = _NOTHING
     ) -> None:
-        """Perform actions, except dispatches that the commit's result lists as not to be sent."""
+        """Perform actions, except the dispatches that the ledger did not permit.
+
+        Args:
+            result: the result of the commit: nodes whose agent is revoked, or has no stake locked.
+        """
         unlocked, revoked = result.get("unstaked", ()), result.get("revoked", ())
         wanted: list[DispatchNode] = []
         for action in actions:
@@ -655,7 +672,7 @@ class Runner:
             self._orders.send(run, wanted)
 
     def _end_bidding(self, run: RunningWorkflow, action: CloseAuction) -> None:
-        """Ask the ledger for a round's bids; again a little later while its clock holds it open."""
+        """Request a round's bids from the ledger; repeat while the ledger's clock is behind."""
 
         def handle_bids(outcome: Outcome) -> None:
             if not self._running.has(run) or run.is_halted:
@@ -665,7 +682,7 @@ class Runner:
                 self.receive(run.workflow_id, build_bids_heard(action, outcome, now_ms))
             elif outcome.error is ErrorCode.OVERLOADED:
                 self._perform(run, [replace(action, due_ms=now_ms + EARLY_MS)])
-            elif not is_halting(outcome):  # then the round, or the workflow, has ended meanwhile
+            elif not is_halting(outcome):  # a halting outcome: the round or the workflow has ended
                 log.error("bids refused workflow=%s outcome=%s", run.workflow_id, outcome)
                 self._quarantine_run(run, QuarantineCode.STEP_REFUSED, is_known=False)
 
