@@ -1,1 +1,1 @@
-"""Requests to agents: queues, HTTP, the events of replies, dispatch by other machines."""
+"""Sends requests to agents: queues, HTTP, events of replies, dispatch through other owners."""

@@ -1,12 +1,17 @@
-"""Queues of orders: one per agent, round robin over payers, with one limit over all agents.
+"""Queues of orders: one queue per agent, round robin over payers, and limits over all agents.
 
-Theory of operation. Each agent has a concurrency limit; further orders wait in the agent's own
-queue and delay no other agent. Agents with waiting orders and free capacity take turns. A limit of
-sockets applies over all agents. It counts fresh orders only: an order unanswered for `AGED_MS`
-waits for a slow agent, costs little CPU, and no longer counts, up to the hard limit. A payer may
-have a share of the sockets that other payers leave free, so agents that never answer block their
-own payers only. An accepted order (its result comes later) is held: it has no socket, but counts
-against its agent's concurrency until it ends. Every operation is O(1); the caller passes the time.
+Theory of operation. Each agent has a concurrency limit. Orders beyond it wait in the agent's own
+queue and delay no other agent. Agents with waiting orders and free capacity are served round robin.
+
+An open order has a request, and so a socket. Two limits apply to the open orders of all agents:
+`open_max`, and the lower `fresh_max`, which counts only fresh orders. An order without a reply for
+`AGED_MS` is no longer fresh: its agent is slow, and waiting for it costs little CPU. Each payer may
+use a share of the sockets that other payers leave free, so agents that never reply block only their
+own payers.
+
+An accepted order (the agent replied 202) is held: it has no socket, but counts against its agent's
+concurrency until it ends. A starved agent has free capacity, but its waiting orders belong to
+payers that may not open another order now. Every operation takes O(1); the caller passes the time.
 Decision dispatch.
 """
 
@@ -26,22 +31,26 @@ from core.market.sharing.fair_share import Held
 Order = TypeVar("Order", bound=Hashable)
 
 AGED_MS = 100
-# More sockets bring no throughput with agents that answer faster.
+# Only replies slower than this raise `fresh_max`: with faster agents, more open orders would not
+# raise the throughput.
 SLOW_REPLY_MS = 20
-# Starved agents that one retry makes ready, and that are looked at when an order is closed.
+# Maximum number of starved agents that one retry, or one closed order, examines.
 STARVED_RETRIES_MAX = 500
 
 
 @dataclass(slots=True)
 class _AgentQueue(Generic[Order]):
-    """One agent's waiting orders, each with its payer; `taken`: those open there, or held."""
+    """One agent's waiting orders as (payer, order); `taken`: its number of open and held orders."""
 
     waiting: FairQueue[Order, tuple[str, Order]]
     taken: int = 0
 
 
 class _Open(Struct):
-    """An open order. `is_fresh`: it counts against the limit of fresh orders."""
+    """An open order.
+
+    `left_ms`: when it was opened. `is_fresh`: it counts against the limit of fresh orders.
+    """
 
     did: str
     payer: str
@@ -66,12 +75,12 @@ class AgentQueues(Generic[Order]):
     """The queues of one dispatcher.
 
     Args:
-        fresh_max: limit of fresh orders at first; it grows while agents are slow and orders wait.
+        fresh_max: initial limit of fresh orders; it grows while agents are slow and orders wait.
         open_max: limit of open orders.
-        concurrency_of: how many orders an agent takes from here at once.
-        weight_of: a payer's weight.
-        payer_share: a payer may have 1/payer_share of the sockets that others leave; 1: all.
-        may_open: whether a payer may open this order, for a reason besides sockets.
+        concurrency_of: returns how many orders of this process an agent may have open or held.
+        weight_of: returns a payer's weight in the round robin.
+        payer_share: a payer may use 1/payer_share of the sockets that others leave free; 1: all.
+        may_open: says whether a payer may open this order under limits other than sockets.
     """
 
     fresh_max: int
@@ -84,16 +93,16 @@ class AgentQueues(Generic[Order]):
     _open: dict[Order, _Open] = field(default_factory=dict)
     _held: dict[Order, str] = field(default_factory=dict)
     _ready: OrderedDict[str, None] = field(default_factory=OrderedDict)
-    # Agents with free capacity whose orders all belong to payers that have used up their share.
+    # Agents with free capacity whose waiting orders may not be opened for now.
     _starved: OrderedDict[str, None] = field(default_factory=OrderedDict)
-    # By payer.
+    # Counts by payer.
     _open_of: Held = field(default_factory=Held)
     _waiting: Held = field(default_factory=Held)
     _fresh: deque[Order] = field(default_factory=deque)
     _fresh_count: int = 0
 
     def statistics(self) -> QueueStatistics:
-        """Return the counters."""
+        """Return the current counts."""
         return QueueStatistics(
             len(self._open),
             self._fresh_count,
@@ -105,28 +114,28 @@ class AgentQueues(Generic[Order]):
 
     @property
     def open_count(self) -> int:
-        """How many orders are open."""
+        """Return the number of open orders."""
         return len(self._open)
 
     @property
     def waiting(self) -> int:
-        """How many orders wait."""
+        """Return the number of waiting orders."""
         return self._waiting.total
 
     def waiting_of(self, payer: str) -> int:
-        """Return how many orders of a payer wait."""
+        """Return the number of a payer's waiting orders."""
         return self._waiting.of(payer)
 
     @property
     def is_blocked(self) -> bool:
-        """Whether orders wait for a socket alone, so that time may free one."""
+        """Say whether orders wait only for a socket or for a payer's share, so a retry may help."""
         return bool(self._ready or self._starved)
 
     def retry_starved(self, payer: str | None = None) -> None:
-        """Make some starved agents ready again: their payers' share may have grown.
+        """Make up to `STARVED_RETRIES_MAX` starved agents ready: their payers may have room now.
 
         Args:
-            payer: for whose orders they starve; None: for anybody's.
+            payer: only agents with waiting orders of this payer; None: any agents.
         """
         for did in list(islice(self._starved, STARVED_RETRIES_MAX)):
             if payer is None or self._queues[did].waiting.waiting_of(payer):
@@ -134,23 +143,23 @@ class AgentQueues(Generic[Order]):
                 self._ready[did] = None
 
     def waiting_agents(self) -> list[str]:
-        """Return the agents for which orders wait."""
+        """Return the DIDs of the agents that have waiting orders."""
         return [did for did, queue in self._queues.items() if queue.waiting]
 
     def is_full(self, did: str) -> bool:
-        """Say whether orders wait for an agent because it takes no more from here at once."""
+        """Say whether an agent has waiting orders and no free capacity for this process."""
         queue = self._queues.get(did)
         return queue is not None and bool(queue.waiting) and queue.taken >= self.concurrency_of(did)
 
     def wake(self, did: str) -> None:
-        """Look at an agent's waiting orders in the next `take`: its concurrency may have grown."""
+        """Make an agent with waiting orders ready, because its concurrency may have grown."""
         queue = self._queues.get(did)
         if queue is not None and queue.waiting:
             self._starved.pop(did, None)
             self._ready[did] = None
 
     def put(self, did: str, payer: str, order: Order, now_ms: int) -> bool:
-        """Queue an order; True when it may leave at once and counts as open."""
+        """Open an order if it may be sent at once, else queue it; return whether it is open."""
         if self.open(did, payer, order, now_ms):
             return True
         queue = self._queue_of(did)
@@ -165,7 +174,7 @@ class AgentQueues(Generic[Order]):
         return False
 
     def open(self, did: str, payer: str, order: Order, now_ms: int) -> bool:
-        """Count an order as open if it may leave at once; False changes nothing."""
+        """Open an order if it may be sent at once; otherwise change nothing and return False."""
         assert order not in self._open, f"{order} is open already"
         queue = self._queues.get(did)
         taken, waiting = (0, 0) if queue is None else (queue.taken, len(queue.waiting))
@@ -176,7 +185,7 @@ class AgentQueues(Generic[Order]):
         return True
 
     def take(self, now_ms: int) -> Order | None:
-        """Return the next order that may leave, counted as open; None when none may."""
+        """Open and return the next waiting order that may be sent; None if there is none."""
         while self._ready and self._has_capacity(now_ms):
             did, _ = self._ready.popitem(last=False)
             queue = self._queues[did]
@@ -196,7 +205,7 @@ class AgentQueues(Generic[Order]):
         return None
 
     def close(self, order: Order, now_ms: int) -> None:
-        """Close an open order that is answered or given up."""
+        """Close an open order that has got its reply or was given up."""
         self._free(self._close_open(order, now_ms))
 
     def park(self, order: Order, now_ms: int) -> None:
@@ -204,7 +213,7 @@ class AgentQueues(Generic[Order]):
         self._held[order] = self._close_open(order, now_ms)
 
     def hold(self, did: str, order: Order) -> None:
-        """Hold an order that was sent by another process; the agent's limit may be exceeded."""
+        """Hold an order that another process has sent, even beyond the agent's concurrency."""
         assert order not in self._held, f"{order} is held already"
         self._queue_of(did).taken += 1
         self._held[order] = did
@@ -214,7 +223,7 @@ class AgentQueues(Generic[Order]):
         self._free(self._held.pop(order))
 
     def drop(self, did: str, order: Order) -> bool:
-        """Remove a waiting order; False when it does not wait."""
+        """Remove a waiting order; return False if the order does not wait."""
         queue = self._queues.get(did)
         dropped = None if queue is None else queue.waiting.drop(order)
         if queue is None or dropped is None:
@@ -224,17 +233,17 @@ class AgentQueues(Generic[Order]):
         return True
 
     def waiting_for(self, did: str, payer: str | None = None) -> int:
-        """Return how many orders wait for an agent; with a payer, how many of that payer's."""
+        """Return the number of an agent's waiting orders, of one payer or of all."""
         queue = self._queues.get(did)
         if queue is None:
             return 0
         return len(queue.waiting) if payer is None else queue.waiting.waiting_of(payer)
 
     def take_waiting(self, did: str, payer: str | None = None) -> Order | None:
-        """Take out and return what waits for an agent and is next; None when nothing waits.
+        """Remove and return an agent's next waiting order; None if there is none.
 
         Args:
-            payer: whose; None: anybody's.
+            payer: only orders of this payer; None: of any payer.
         """
         queue = self._queues.get(did)
         if queue is None:
@@ -253,9 +262,9 @@ class AgentQueues(Generic[Order]):
         return queue
 
     def _close_open(self, order: Order, now_ms: int) -> str:
-        """Free an order's socket; return its agent, whose concurrency it still counts against."""
+        """Free an order's socket; return the agent. The agent's `taken` is not changed."""
         ended = self._open[order]
-        # While it counts: its payer has its share, which is one less afterwards.
+        # Before the order stops counting: a payer that has used up its share now has room after it.
         if self._starved and not self._is_below_share(ended.payer):
             self._wake_starved(ended.payer)
         del self._open[order]
@@ -267,10 +276,9 @@ class AgentQueues(Generic[Order]):
         return ended.did
 
     def _wake_starved(self, payer: str) -> None:
-        """Make the agent ready that has starved longest among those with orders of this payer.
+        """Make one starved agent ready: the longest starved one with orders of this payer.
 
-        Others would starve on, and it would wait for `retry_starved`: no payer's share but this
-        one's has room now.
+        Only this payer's share has room now, so agents without orders of this payer stay starved.
         """
         for did in islice(self._starved, STARVED_RETRIES_MAX):
             if self._queues[did].waiting.waiting_of(payer):
@@ -301,7 +309,7 @@ class AgentQueues(Generic[Order]):
         return self._is_below_share(payer) and self.may_open(payer, waiting[1])
 
     def _is_below_share(self, payer: str) -> bool:
-        """Say whether a payer has less than its share, of the sockets that others leave first."""
+        """Say whether a payer has not used up its share of the sockets that others leave free."""
         own = self._open_of.of(payer)
         free = self.open_max - (len(self._open) - own)
         return own < max(1, free // self.payer_share)

@@ -1,7 +1,8 @@
-"""Tells agents that their orders were cancelled: once each, best effort.
+"""Sends cancel notices to agents: one attempt per cancelled order, best effort.
 
-An agent that never answers delays the notices of its own payers alone: few of each payer are on
-their way, and a bounded number waits. Reference: features.md (Cancellation); decision dispatch.
+Few notices of each payer are sent at a time, and a bounded number waits. So an agent that never
+replies delays only the notices of its own payers. Reference: features.md (Cancellation); decision
+dispatch.
 """
 
 from __future__ import annotations
@@ -16,22 +17,22 @@ from actors.ports import DispatchOrder
 from core.market.sharing.fair_share import Held
 from federation.http_client import HttpClient, HttpRequest
 
-# One payer's notices on their way.
+# Maximum number of notices of one payer that are sent at a time.
 SENT_MAX: Final = 8
-# One payer's notices that are not sent yet, and those of all payers: a bound for memory.
+# Maximum number of unfinished notices of one payer, and of all payers, which bounds their memory.
 WAITING_MAX: Final = 2_000
 WAITING_OF_ALL_MAX: Final = 10_000
-# Of the reply to a notice, which is not looked at.
+# Maximum size of the reply to a notice. The reply is ignored.
 REPLY_BYTES_MAX: Final = 64 * 1024
 
 
 class CancelNotices:
-    """The notices of one dispatcher.
+    """The cancel notices of one dispatcher.
 
     Args:
-        service: the name in the path of a notice.
-        client: sends them.
-        limits: the timeout of the one try of a notice.
+        service: the service name, which is part of the header names.
+        client: sends the notices.
+        limits: contains the timeout of a notice.
     """
 
     def __init__(self, service: str, client: HttpClient, limits: DispatchLimits) -> None:
@@ -43,7 +44,7 @@ class CancelNotices:
         self._places: dict[str, asyncio.Semaphore] = {}  # by payer
 
     def add(self, order: DispatchOrder, reason: str) -> None:
-        """Send a notice to the order's agent; drop it if too many notices are not sent yet."""
+        """Send a notice to the order's agent; drop it if too many notices are unfinished."""
         payer = order.payer_did
         if self._open_of.of(payer) >= WAITING_MAX or len(self._open) >= WAITING_OF_ALL_MAX:
             return
@@ -54,7 +55,7 @@ class CancelNotices:
         notice.add_done_callback(lambda _: self._forget(notice, payer))
 
     def close(self) -> None:
-        """Drop all notices."""
+        """Cancel all unfinished notices."""
         for notice in self._open:
             notice.cancel()
 
@@ -77,6 +78,6 @@ class CancelNotices:
                 reply_bytes_max=REPLY_BYTES_MAX,
                 payer=order.payer_did,
             )
-            # Best effort by contract: the 409 to its late result tells the agent otherwise.
+            # A failure is ignored: an agent without a notice gets 409 when it submits its result.
             with contextlib.suppress(ValueError):
                 await self._client.request(request)

@@ -1,9 +1,9 @@
-"""Sends orders to agents over HTTP, from the event loop of the process that holds the order.
+"""Sends dispatch orders to agents over HTTP, from the event loop of this process.
 
-Knows requests, signatures and limits; knows nothing of workflows beyond the order, and judges no
-reply (`core/workflow/verdict.py` does). Every order gets exactly one final event unless it is
-aborted. An order goes its way by callbacks; only one with large values, which are read, judged in
-another process or stored, has a task. Reference: features.md (Dispatch, Dispatch signatures).
+An order (`DispatchOrder`) is one complete request to one agent. The dispatcher reads no workflow
+state, and `core/workflow/verdict.py` judges the replies. Every order gets exactly one final event
+unless it is aborted. Callbacks move an order from step to step; only steps that read, validate or
+store large values run in a task. Reference: features.md (Dispatch, Dispatch signatures).
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ log = logging.getLogger("callboard.dispatch")
 
 @dataclass(frozen=True, slots=True)
 class DispatchStatistics:
-    """Counters since the dispatcher was made; `judged_in_child`: replies, in the value process."""
+    """Counters of a dispatcher; `judged_in_child`: replies that the value process judged."""
 
     sent: int
     in_flight: int
@@ -74,21 +74,21 @@ class DispatchStatistics:
 
 
 class Dispatcher:
-    """Sends orders in the order of `AgentQueues`.
+    """Queues orders in `AgentQueues` and sends them.
 
     Args:
-        settings: service name, deployment key, egress allow-list and bounds.
+        settings: service name, deployment keys, egress allow-list and bounds.
         clock: wall time.
-        blobs: where large results are; None: results of any size travel as they are.
-        names: looks agents' names up; closed with this.
-        begin: receives the agent when an order comes.
-        note: receives the order and what its end tells of reaching the agent, when it is closed.
-        at_work: notes whose order is at work.
-        concurrency_of: how many orders an agent takes from here at once; None: the setting.
-        valid_keys: an agent's keys that are valid now; none of an agent that is not known here.
-        may_send: whether anything may be sent now; while it may not, open orders wait for `resume`.
-        schemas: the agents' schemas, of which orders carry the names.
-        signer: signs orders to peers; None: there are none.
+        blobs: the store of large results; None: events contain results of any size.
+        names: resolves the host names of agents; `close` closes it.
+        begin: receives an agent's DID when an order for the agent arrives.
+        note: receives each order that ends here, with its `Contact`.
+        at_work: records the workflow whose order is being processed.
+        concurrency_of: returns how many orders of this process an agent may have open at once.
+        valid_keys: returns an agent's valid public keys; empty for an agent unknown here.
+        may_send: says whether this process may send now; if not, open orders wait for `resume`.
+        schemas: the agents' schemas; orders contain the names of schemas.
+        signer: signs orders to peers; None: there are no orders to peers.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class Dispatcher:
         self._valid_keys = valid_keys
         self._may_send = may_send
         self._at_work = at_work
-        # Receives the agent of an order that has to wait.
+        # Receives the DID of an agent when an order for it is queued.
         self.on_waiting: Callable[[str], None] = lambda _: None
         weights = parse_weights(settings.payer_weights)
         self._large = Held()  # large orders, by payer
@@ -136,9 +136,9 @@ class Dispatcher:
         )
         self._value_process = ValueProcess(weight_of)
         self.checks = SchemaChecks(schemas or AgentSchemas(), self._value_process, self._load)
-        self._tickets: dict[int, Ticket] = {}  # by the identity of the order in it
+        self._tickets: dict[int, Ticket] = {}  # by `id()` of the order
         self._open: set[Ticket] = set()
-        # Open orders that have not begun.
+        # Open orders whose request is not built yet.
         self._beginning: OrderedDict[Ticket, None] = OrderedDict()
         self._begins: asyncio.Handle | None = None
         self._large_turn = asyncio.Lock()
@@ -152,7 +152,7 @@ class Dispatcher:
         self._peer_orders = PeerOrders(self._client, signer)
 
     def statistics(self) -> DispatchStatistics:
-        """Return the counters."""
+        """Return the dispatcher's counters."""
         queues = self._queues.statistics()
         return DispatchStatistics(
             self._sent,
@@ -164,38 +164,38 @@ class Dispatcher:
 
     @property
     def waiting(self) -> int:
-        """How many orders wait in their queues."""
+        """Return the number of queued orders."""
         return self._queues.waiting
 
     @property
     def open_calls(self) -> int:
-        """How many orders are open or wait to be, without those that agents have accepted."""
+        """Return the number of open and queued orders, without accepted ones."""
         return self._queues.open_count + self._queues.waiting
 
     def waiting_of(self, payer: str) -> int:
-        """Return how many orders of a payer wait."""
+        """Return the number of queued orders of a payer."""
         return self._queues.waiting_of(payer)
 
     def waiting_agents(self) -> list[str]:
-        """Return the agents for which orders wait."""
+        """Return the DIDs of the agents that have queued orders."""
         return self._queues.waiting_agents()
 
     def wake(self) -> None:
-        """Send what waits: agents may take more orders from here than before."""
+        """Send queued orders after the owner's shares of agents have changed."""
         for did in self._queues.waiting_agents():
             self._queues.wake(did)
         self._start_waiting()
 
     def has_waiting(self, did: str) -> bool:
-        """Say whether orders wait for an agent."""
+        """Say whether an agent has queued orders."""
         return self._queues.waiting_for(did) > 0
 
     def may_hand_out(self, did: str) -> bool:
-        """Say whether orders wait for an agent that takes no more from here, or for sockets."""
+        """Say whether an agent's queued orders cannot be sent here: no capacity, or no socket."""
         return self._queues.is_full(did) or (not self.has_room and self.has_waiting(did))
 
     def hand_out(self, did: str) -> tuple[DispatchOrder, Receive] | None:
-        """Remove and return the next order that waits for an agent, None when none does."""
+        """Remove and return an agent's next queued order; None if its queue is empty."""
         ticket = self._queues.take_waiting(did)
         if ticket is None:
             return None
@@ -204,12 +204,12 @@ class Dispatcher:
 
     @property
     def has_room(self) -> bool:
-        """Whether an order could be sent here without queueing, if its payer had no other."""
+        """Say whether an order of a payer without other orders could get a socket at once."""
         limits = self._limits
         return self._queues.open_count < limits.inflight_max // limits.inflight_share
 
     def send(self, order: DispatchOrder, receive: Receive) -> None:
-        """Send the order once its agent and the limits allow; `receive` gets its events."""
+        """Send the order when its agent and the limits permit; `receive` gets its events."""
         ticket = self._make_ticket(order, receive)
         did = order.agent_did
         self._tickets[id(order)] = ticket
@@ -221,7 +221,7 @@ class Dispatcher:
             self._schedule_starved_retry()
 
     def send_now(self, order: DispatchOrder, receive: Receive) -> bool:
-        """Send the order if its agent and the limits allow it at once; False changes nothing."""
+        """Send the order if it need not wait; otherwise change nothing and return False."""
         ticket = self._make_ticket(order, receive)
         did, now_ms = order.agent_did, self._clock.now_ms()
         if not self._queues.open(did, order.payer_did, ticket, now_ms):
@@ -236,16 +236,17 @@ class Dispatcher:
         return Ticket(order, receive, is_large=not is_small(order.sources))
 
     def hold(self, order: DispatchOrder) -> None:
-        """Hold an order that its agent has accepted from another process."""
+        """Hold an order that another process has sent and the agent has accepted (202)."""
         ticket = self._tickets[id(order)] = Ticket(order, _receive_unexpected)
         self._begin(order.agent_did)
         self._queues.hold(order.agent_did, ticket)
         self._release_in(ticket, order.timeout_ms)
 
     def release(self, order: DispatchOrder) -> None:
-        """Free the order's capacity at its agent, or its place in the queue.
+        """Free the capacity of a held order, or remove a queued one.
 
-        An open request goes on; its reply is delivered, but an acceptance is not held.
+        An open request goes on, and its reply is delivered. If the agent then accepts the order
+        (202), the order is closed instead of held.
         """
         ticket = self._tickets.get(id(order))
         if ticket is None:
@@ -261,7 +262,7 @@ class Dispatcher:
             ticket.is_over = True
 
     def withdraw(self, order: DispatchOrder) -> bool:
-        """Drop an order that waits to be sent; False when it was sent, or has ended."""
+        """Drop an order that is not sent yet; return False if it was sent or has ended."""
         ticket = self._tickets.get(id(order))
         if ticket is None or ticket.is_sent or ticket.until is not None:
             return False
@@ -269,14 +270,14 @@ class Dispatcher:
         return True
 
     def abort(self, order: DispatchOrder, reason: str) -> None:
-        """Stop waiting for the order's reply, or never send it; tell the agent if it was sent."""
+        """Cancel the order; send the agent a cancel notice if the order may have reached it."""
         if self.cancel(order):
             self.notify(order, reason)
 
     def cancel(self, order: DispatchOrder) -> bool:
-        """Stop waiting for the order's reply, or never send it; return whether it may be known.
+        """Close the order's request, or drop the order before it is sent.
 
-        Returns: False where its agent was not told of it, so that there is nothing to take back.
+        Returns: whether the agent may know the order; if so, it may need a cancel notice.
         """
         ticket = self._tickets.get(id(order))
         self.release(order)
@@ -289,12 +290,12 @@ class Dispatcher:
         return ticket.is_sent
 
     def refuse_waiting(self, did: str, payer_did: str | None = None) -> None:
-        """Answer every order that waits for this agent, which was found to be out of reach.
+        """Fail all queued orders for an agent whose circuit has opened.
 
-        In slices: each answer is a step of a workflow, and a hundred thousand orders may wait.
+        This runs in slices: each failure is a step of a workflow, and 100,000 orders may wait.
 
         Args:
-            payer_did: whose orders, because the agent is out of reach for that payer; None: all.
+            payer_did: the payer whose orders fail, if the circuit opened for one payer; None: all.
         """
         refused = (did, payer_did)
         if refused in self._refusing:
@@ -304,7 +305,7 @@ class Dispatcher:
         task.add_done_callback(lambda _: self._refusing.pop(refused, None))
 
     def _refusals(self, did: str, payer_did: str | None) -> Iterator[None]:
-        # Not what comes meanwhile: that was given to the agent by what is known of it now.
+        # Orders that arrive during these slices are spared: their selection saw the open circuit.
         for _ in range(self._queues.waiting_for(did, payer_did)):
             ticket = self._queues.take_waiting(did, payer_did)
             if ticket is not None:
@@ -317,18 +318,18 @@ class Dispatcher:
             yield
 
     def resume(self) -> None:
-        """Begin the open orders that have waited until something may be sent."""
+        """Begin the open orders that waited until this process may send."""
         self._resumed.set()
         if self._beginning and self._begins is None:
             self._begins = asyncio.get_running_loop().call_soon(self._begin_orders)
 
     def give_up(self, order: DispatchOrder) -> None:
-        """Have an order cancelled by its peer; its end is delivered as any other's."""
+        """Cancel an order at its peer; the order's final event is still delivered."""
         self._peer_orders.give_up(sent_event_id(order))
 
     def notify(self, order: DispatchOrder, reason: str) -> None:
-        """Send the agent a cancel notice, once, best effort (spec: Events 3)."""
-        if order.peer is None:  # an order to a peer is cancelled there by who has sent it
+        """Send the agent one cancel notice, best effort (spec: Events 3)."""
+        if order.peer is None:  # `PeerOrders` cancels an order at a peer when its task is cancelled
             self._notices.add(order, reason)
 
     async def close(self) -> None:
@@ -364,7 +365,7 @@ class Dispatcher:
         self._sent += 1
 
     def _begin_orders(self) -> None:
-        """Begin open orders for the time of a slice; each may have megabytes to write."""
+        """Begin open orders for one slice of time, because each may write megabytes."""
         if not self._may_send():
             self._begins = None
             return
@@ -376,26 +377,26 @@ class Dispatcher:
                 self._take_step(ticket, self._begin_order)
                 if loop.time() >= ends_s:
                     break
-        finally:  # an exception that is not of one order ends this slice, not the ones after it
+        finally:  # after an exception outside `_take_step`, the next slice still runs
             self._begins = loop.call_soon(self._begin_orders) if self._beginning else None
 
     def _stop(self, ticket: Ticket) -> None:
-        """Stop an open order where it is."""
+        """Cancel the current step of an open order."""
         self._beginning.pop(ticket, None)
         if ticket.step is not None:
             ticket.step.cancel()
 
     def _may_open(self, payer: str, ticket: Ticket) -> bool:
-        """Whether a payer may open an order: a small one needs no room."""
+        """Say whether the limit of large orders permits this order; small ones always pass."""
         if not ticket.is_large:
             return True
         own, total, limit = self._large.of(payer), self._large.total, self._limits.inflight_large
         return has_room(own, total, limit) or (not own and total < HARD * limit)
 
     def _note_taken(self, ticket: Ticket) -> None:
-        """Note that an order's body is sent, or never will be: its payer may open another one.
+        """Stop counting a large order: its body was sent, or never will be.
 
-        Orders of other payers that wait for room are retried by a timer.
+        The payer may open another large order at once. A timer retries the orders of other payers.
         """
         if ticket.untaken is not None:
             ticket.untaken.cancel()
@@ -414,7 +415,7 @@ class Dispatcher:
         self._schedule_starved_retry()
 
     def _schedule_starved_retry(self) -> None:
-        """Retry soon: open orders that hang stop counting as fresh and free their place."""
+        """Retry after `AGED_MS`: orders without a reply then no longer count as fresh."""
         if self._queues.is_blocked and self._starved_timer is None:
             loop = asyncio.get_running_loop()
             self._starved_timer = loop.call_later(AGED_MS / 1000, self._retry_starved)
@@ -429,24 +430,23 @@ class Dispatcher:
         self._note(ticket.order, contact)
 
     def _park(self, ticket: Ticket, contact: Contact, remaining_ms: int) -> None:
-        """Let an accepted order keep its place: the agent works on, although no request is open."""
-        self._begin(ticket.order.agent_did)  # first: the agent is not idle for a moment
+        """Hold an accepted order: the agent still works on it, although no request is open."""
+        self._begin(ticket.order.agent_did)  # before `_note`, so the agent never counts as idle
         self._note(ticket.order, contact)
         self._queues.park(ticket, self._clock.now_ms())
         self._release_in(ticket, remaining_ms)
 
     def _release_in(self, ticket: Ticket, delay_ms: int) -> None:
-        # The owner of the workflow releases the order. If that message is lost between machines,
-        # the order is held no longer than the attempt's timeout.
+        # A timer, in case the owner's release is lost between machines.
         loop = asyncio.get_running_loop()
         ticket.until = loop.call_later(max(0, delay_ms) / 1000, self.release, ticket.order)
 
     def _take_step(self, ticket: Ticket, step: Callable[..., None], *arguments: Any) -> None:
-        """Do one step of an open order; whatever is raised ends this order alone."""
+        """Run one step of an open order; an exception ends this order only."""
         before = self._at_work.begin(ticket.order.workflow_id)
         try:
             step(ticket, *arguments)
-        except Exception:  # the edge of one order: the others go on
+        except Exception:  # the edge of one order: other orders go on
             self._end_broken(ticket)
         finally:
             self._at_work.end(before)
@@ -454,7 +454,7 @@ class Dispatcher:
     def _take_task(
         self, ticket: Ticket, step: Callable[..., Awaitable[None]], *arguments: Any
     ) -> None:
-        """Do a step that waits, for the store or the judging, until its workflow's end at most."""
+        """Run a step that waits (for storage or validation), at most until the workflow's end."""
         order = ticket.order
         ends_ms = order.ends_ms or ticket.started_ms + order.timeout_ms
         left_s = max(0, ends_ms - self._clock.now_ms()) / 1_000
@@ -475,7 +475,7 @@ class Dispatcher:
         order = ticket.order
         log.exception("dispatch failed workflow=%s node=%s", order.workflow_id, order.node)
         if ticket not in self._open:
-            return  # its event is out
+            return  # its final event was delivered
         message = "the dispatch failed inside the service"
         broken = Failure(NodeErrorCode.AGENT_ERROR, message, is_spared=True)
         at_ms = self._clock.now_ms()
@@ -491,12 +491,12 @@ class Dispatcher:
             began = WorkStarted(order.node, order.attempt, ticket.started_ms)
             deliver_event(order, ticket.receive, began)
             if ticket not in self._open:
-                return  # the receiver has aborted it
+                return  # the receiver has aborted the order
         sources, bytes_max = order.sources, self._limits.body_bytes_max
         assert sources is not None
         if ticket.is_large:
             self._take_task(ticket, self._build_in_child_and_post, sources, bytes_max)
-        else:  # small; orders begin in slices
+        else:  # small inputs; `_begin_orders` bounds the time of one slice
             self._post_or_fail(ticket, build_in_loop(sources, bytes_max))
 
     async def _build_in_child_and_post(
@@ -510,13 +510,13 @@ class Dispatcher:
         self._post_or_fail(ticket, built)
 
     async def _wait_until_sending(self) -> None:
-        """Return when something may be sent; its caller waits until the workflow's end at most."""
+        """Return when this process may send; the caller bounds the wait (`_take_task`)."""
         while not self._may_send():
             self._resumed.clear()
             await self._resumed.wait()
 
     async def _wait_large_turn(self) -> None:
-        """Return in a turn of the loop in which no other order's large texts are worked on."""
+        """Return in a turn of the event loop in which no other large order is processed."""
         async with self._large_turn:
             await asyncio.sleep(0)
 
@@ -574,7 +574,7 @@ class Dispatcher:
             self._note_taken(ticket)
 
         def answered(outcome: Ended) -> None:
-            taken()  # the reply may come before the request was taken
+            taken()  # the reply may arrive before the agent's socket has taken the whole body
             self._take_step(ticket, self._answer, event, input_hash, outcome)
 
         is_timed = len(body) > UNTIMED_BYTES_MAX
@@ -591,7 +591,7 @@ class Dispatcher:
         try:
             ticket.step = send(request, answered, taken if is_timed else None)
             ticket.is_sent = True
-        except ValueError as error:  # of a card that was registered before it was judged like this
+        except ValueError as error:  # an invalid URL or header, from a card older than its check
             answered(HttpFailure(HttpFailureKind.BROKEN, str(error)))
 
     def _answer(self, ticket: Ticket, event: str, input_hash: str, outcome: Ended) -> None:
@@ -618,7 +618,7 @@ class Dispatcher:
             outcome.header(b"location"),
         )
         if not self.checks.is_little(order.output_schema, len(outcome.body)):
-            # Before the order is closed: the limit of open orders bounds the bytes that wait.
+            # The order stays open meanwhile, so the limit of open orders bounds the waiting bytes.
             self._take_task(ticket, self._judge_and_end, received)
         else:
             self._end(ticket, self.checks.judge(order, received), Contact.REACHED)
@@ -637,7 +637,7 @@ class Dispatcher:
         self._end(ticket, event, contact)
 
     def _end(self, ticket: Ticket, event: Event, contact: Contact) -> None:
-        """End an order with the event of its reply; a large result is stored first."""
+        """End an order with its event; store a large result first."""
         body = self._large_body(event)
         if body is None:
             self._close_and_deliver(ticket, event, contact)
@@ -645,7 +645,7 @@ class Dispatcher:
             self._take_task(ticket, self._store_and_end, event, body, contact)
 
     def _large_body(self, event: Event) -> bytes | None:
-        """Return the bytes of the event's result if they are to be stored by themselves."""
+        """Return the bytes of the event's result if it must be stored apart, else None."""
         if self._blobs is None:
             return None
         return large_body(event, self._limits.result_inline_bytes_max)
@@ -658,7 +658,7 @@ class Dispatcher:
         self._close_and_deliver(ticket, stored, contact)
 
     def _close_and_deliver(self, ticket: Ticket, event: Event, contact: Contact) -> None:
-        """Close an order and deliver its last event, or hold its place while its agent works."""
+        """Close an order and deliver its event; hold the order if its agent has accepted it."""
         remaining_ms = None
         if isinstance(event, AttemptAccepted) and not ticket.is_over:
             remaining_ms = ticket.started_ms + ticket.order.timeout_ms - event.at_ms
@@ -666,7 +666,7 @@ class Dispatcher:
         deliver_event(ticket.order, ticket.receive, event)
 
     def _close(self, ticket: Ticket, contact: Contact, accepted_ms: int | None = None) -> None:
-        """Close an open order; `accepted_ms`: how long its agent may still hold it."""
+        """Close an open order; `accepted_ms`: the longest time to hold it if it was accepted."""
         self._open.remove(ticket)
         ticket.step = None
         self._note_taken(ticket)
@@ -679,17 +679,17 @@ class Dispatcher:
 
 
 def deliver_event(order: DispatchOrder, receive: Receive, event: Event) -> None:
-    """Give an order's event to its receiver; what that raises is logged."""
+    """Pass an order's event to its receiver; log an exception of the receiver."""
     try:
         receive(order.workflow_id, event)
-    except Exception:  # the edge to who sent the order: it fails for this event alone
+    except Exception:  # the edge to the receiver: its failure concerns this event only
         log.exception("event not received workflow=%s node=%s", order.workflow_id, order.node)
 
 
 def _ended_ms(ticket: Ticket) -> int:
-    """Return when an order has ended, which is now.
+    """Return the current time as the end of an order, Unix milliseconds.
 
-    The span by the monotonic clock: the wall clock may be set while the agent works.
+    The duration is measured with the monotonic clock, because the wall clock may be set meanwhile.
     """
     span_s = asyncio.get_running_loop().time() - ticket.started_s
     return ticket.started_ms + int(span_s * 1_000)

@@ -1,6 +1,6 @@
-"""The bodies and headers of a dispatch and of a cancel notice.
+"""Builds the bodies and headers of dispatches and of cancel notices.
 
-Pure: an order in, bytes out. Reference: features.md (Dispatch, Dispatch signatures, Cancellation).
+The functions are pure. Reference: features.md (Dispatch, Dispatch signatures, Cancellation).
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ PROTOCOL_VERSION = "0.4"
 
 
 def sent_event_id(order: DispatchOrder) -> str:
-    """Return the id that the agent echoes; a verification's ends in `#verify`."""
+    """Return the `eventId` of an order, which the agent echoes; `#verify` ends a verification's."""
     event = event_id(order.workflow_id, order.node, order.attempt)
     return event + "#verify" if order.is_verification else event
 
 
 def idempotency_key(order: DispatchOrder) -> str:
-    """Return the header by which the agent recognises a repeated order. Decision dispatch."""
+    """Return the `Idempotency-Key`, which tells the agent that work repeats. Decision dispatch."""
     work = f"verify {order.attempt}" if order.is_verification else f"{order.rejected}"
     return work_key(order.workflow_id, order.node, order.agent_did, work)
 
@@ -40,14 +40,16 @@ def dispatch_body(
     started_ms: int,
     keys: DeploymentKeys,
 ) -> bytes:
-    """Return the body of a dispatch, with the member names of every agent dialect.
+    """Return the body of a dispatch.
+
+    Some members appear under two names, because agents in use read different names.
 
     Args:
-        event: the id of `sent_event_id`.
-        inputs: in canonical form, as they are hashed.
-        parents: the parents' results, as values or texts.
+        event: the id from `sent_event_id`.
+        inputs: the inputs in canonical form, as they were hashed.
+        parents: the results of the parents, as values or JSON texts.
         started_ms: the time of the dispatch, Unix milliseconds.
-        keys: the deployment's, for the result's token.
+        keys: the deployment's keys, from which the `resultId` is derived.
     """
     fragment = Raw(inputs)
     token = result_id(
@@ -105,7 +107,7 @@ def dispatch_headers(order: DispatchOrder, event: str, body: bytes, service: str
 
 
 def cancel_notice(order: DispatchOrder, reason: str, service: str) -> tuple[bytes, dict[str, str]]:
-    """Return the body and headers of a cancel notice, which names the id of its dispatch."""
+    """Return the body and headers of a cancel notice; its `eventId` is that of the dispatch."""
     body = write_json(
         {
             "eventId": sent_event_id(order),
@@ -121,5 +123,5 @@ def cancel_notice(order: DispatchOrder, reason: str, service: str) -> tuple[byte
 
 
 def header_text(value: str) -> str:
-    """Return a node name as a header value: characters outside visible ASCII are escaped."""
+    """Return a node name as a header value, with characters outside ASCII escaped."""
     return value.encode("ascii", "backslashreplace").decode()

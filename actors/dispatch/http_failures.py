@@ -1,6 +1,6 @@
-"""What a request without a reply is to its attempt, and to its agent's health.
+"""Judges requests without a reply: the failure of the attempt, and the effect on agent health.
 
-Pure. Reference: features.md (Dispatch). Decisions agent-health-and-waiting and
+The functions are pure. Reference: features.md (Dispatch). Decisions agent-health-and-waiting and
 limits-and-admission.
 """
 
@@ -14,30 +14,31 @@ from core.records.bounds import AGENT_REPLY_BYTES_MAX
 from core.workflow.events import Failure, Verdict
 from federation.http_connection import HttpFailure, HttpFailureKind
 
-# A passed timeout shorter than this says nothing about the agent.
+# A timeout shorter than this has no effect on the agent's health.
 TELLING_TIMEOUT_MS: Final = 1_000
 
 
 def judge_failure(
     order: DispatchOrder, outcome: HttpFailure, connect_timeout_ms: int
 ) -> tuple[Failure, Contact]:
-    """Return the failure of an attempt without a reply, and what it tells of reaching the agent.
+    """Return the failure of an attempt without a reply, and the `Contact` for the agent's health.
 
     Args:
-        outcome: why no reply came.
+        outcome: why there is no reply.
         connect_timeout_ms: the timeout of opening a connection.
     """
     match outcome.kind:
         case HttpFailureKind.CONNECT_TIMEOUT:
-            # Of a peer nothing was sent: another candidate may take the node.
+            # Nothing was sent, so if this is an order to a peer, another candidate gets the node.
             is_peer = order.peer is not None
             failure = unavailable_failure(order, outcome.detail, is_declined=is_peer)
             if order.timeout_ms >= connect_timeout_ms:
-                return failure, Contact.UNREACHABLE  # no payer has chosen that time
+                return failure, Contact.UNREACHABLE  # the payer's timeout was not the limit
             return failure, _contact_of_timeout(order)
         case HttpFailureKind.TIMEOUT:
             message = f"no reply within {order.timeout_ms} ms"
-            is_spared = order.timeout_ms < order.promised_ms  # the agent did not have its time
+            # The agent is spared if it had less time than it promises to need.
+            is_spared = order.timeout_ms < order.promised_ms
             failure = Failure(NodeErrorCode.AGENT_TIMEOUT, message, is_spared=is_spared)
             return failure, _contact_of_timeout(order)
         case HttpFailureKind.DENIED:
@@ -48,7 +49,7 @@ def judge_failure(
             message = f"the service could not try: {outcome.detail}"
             return Failure(NodeErrorCode.AGENT_ERROR, message, is_spared=True), Contact.UNKNOWN
         case HttpFailureKind.WITHHELD:
-            # The next attempt waits until this member may send, and uses up no retry.
+            # LOST: the next attempt uses no retry, and waits until this member may send.
             message = f"the request was not sent: {outcome.detail}"
             return Failure(NodeErrorCode.AGENT_ERROR, message, Verdict.LOST), Contact.UNKNOWN
         case HttpFailureKind.UNREACHABLE:
@@ -62,17 +63,17 @@ def judge_failure(
         case HttpFailureKind.BROKEN:
             message = f"the connection broke: {outcome.detail}"
             broken = Failure(NodeErrorCode.AGENT_ERROR, message, is_spared=True)
-            return broken, Contact.UNANSWERED  # a payer's input may be what breaks it
+            return broken, Contact.UNANSWERED  # the inputs of this payer may cause the break
 
 
 def unavailable_failure(
     order: DispatchOrder, message: str, details: str = "agent_offline", *, is_declined: bool
 ) -> Failure:
-    """Return the failure of an agent that accepts no connection, or is not asked for its state.
+    """Return the failure of an attempt whose agent refused the connection, or got no request.
 
     Args:
-        details: its state.
-        is_declined: it has not been sent the work.
+        details: the state of the agent, from the closed list of AGENT_UNAVAILABLE.
+        is_declined: the work was not sent, so another candidate gets the node without a retry.
     """
     return Failure(
         NodeErrorCode.AGENT_UNAVAILABLE,
@@ -84,11 +85,12 @@ def unavailable_failure(
 
 
 def _contact_of_timeout(order: DispatchOrder) -> Contact:
-    """Return `UNANSWERED`, or `UNKNOWN` where the agent was given too little time.
+    """Return `UNANSWERED`, or `UNKNOWN` if the agent had too little time.
 
-    It may be the workflow's rest: that ends then, and mostly takes its order back, but its commit
-    may be slower. Or its payer has set a time-out in which no agent can answer, or a shorter one
-    than the agent promises (money.md, Promised time).
+    There are three such cases. The workflow's deadline cut the timeout short. (Usually the order is
+    aborted at the deadline; this case occurs when the commit of the end takes longer.) The payer's
+    timeout is too short for any agent. Or it is shorter than the time that the agent promises
+    (money.md, Promised time).
     """
     is_telling = (
         order.timeout_ms >= max(TELLING_TIMEOUT_MS, order.promised_ms) and not order.is_cut_short

@@ -1,7 +1,7 @@
-"""Large results: stored before their event is delivered, then cached.
+"""Stores large results before their events are delivered, and caches them.
 
-While the store is unavailable, replies wait in memory, bounded by the limit of open orders, until
-their workflow's end at most, which is their caller's to know.
+While the store is unavailable, replies wait in memory. The limit of open orders bounds their
+number. The caller bounds the wait by the workflow's end.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from core.errors import ServiceError
 from core.workflow.events import AttemptSucceeded, BlobRef, Event
 from ledger.blobs import BlobStore
 
-# Large results that are kept in a process's memory.
+# Size of the cache of large results in one process.
 BLOB_CACHE_BYTES_MAX: Final = 64 * 1024 * 1024
 
 RETRY_DELAY_S_MIN = 0.1
@@ -27,10 +27,10 @@ T = TypeVar("T")
 
 
 class Blobs:
-    """The store of large results with an LRU cache.
+    """The store of large results, with an LRU cache.
 
     Args:
-        storage: the bytes by hash.
+        storage: stores bytes under their hash.
         cache_bytes_max: size of the cache.
     """
 
@@ -51,20 +51,20 @@ class Blobs:
         return BlobRef(name, len(body))
 
     async def load(self, refs: Collection[BlobRef]) -> dict[str, bytes]:
-        """Return JSON texts by hash; retry while the store is unavailable.
+        """Return the JSON texts of results by hash; retry while the store is unavailable.
 
         Raises:
-            LookupError: one of them is not stored.
-            ValueError: the stored bytes do not have their hash.
+            LookupError: a result is not stored.
+            ValueError: stored bytes do not match their hash.
         """
         return await _retry_while_unavailable(lambda: self.texts(refs))
 
     async def texts(self, refs: Collection[BlobRef]) -> dict[str, bytes]:
-        """Return JSON texts by hash.
+        """Return the JSON texts of results by hash.
 
         Raises:
             ServiceError: LEDGER_UNAVAILABLE, OVERLOADED.
-            LookupError, ValueError: as `load`.
+            LookupError, ValueError: as in `load`.
         """
         names = {ref.hash for ref in refs}
         found: dict[str, bytes] = {}
@@ -92,22 +92,22 @@ class Blobs:
 
 
 def large_body(event: Event, inline_bytes_max: int) -> bytes | None:
-    """Return the bytes of an event's result that is to be stored by itself, None for others."""
+    """Return the bytes of an event's result if it must be stored apart, else None."""
     if not isinstance(event, AttemptSucceeded) or event.result_json is None:
         return None
     if len(event.result_json) * 4 <= inline_bytes_max:
-        return None  # a character has at most 4 bytes
+        return None  # in UTF-8 a character has at most 4 bytes
     body = event.result_json.encode()
     return body if len(body) > inline_bytes_max else None
 
 
 async def store_large_result(event: Event, body: bytes, blobs: Blobs) -> Event:
-    """Store a large result, and return its event with the reference.
+    """Store a large result; return the event with a reference in place of the result.
 
-    Retries for as long as the caller waits.
+    A failed write is retried without a limit; the caller bounds the wait.
 
     Args:
-        body: the result's, from `large_body`.
+        body: the bytes of the result, from `large_body`.
     """
     assert isinstance(event, AttemptSucceeded)
     ref = await _retry_while_unavailable(lambda: blobs.put(body))
@@ -120,6 +120,6 @@ async def _retry_while_unavailable(ask: Callable[[], Awaitable[T]]) -> T:
     while True:
         try:
             return await ask()
-        except ServiceError:  # the database is away, or too slow (OVERLOADED)
+        except ServiceError:  # the database is unavailable, or too slow (OVERLOADED)
             await asyncio.sleep(delay_s)
             delay_s = min(2 * delay_s, RETRY_DELAY_S_MAX)

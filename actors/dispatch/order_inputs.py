@@ -1,11 +1,12 @@
-"""The inputs of an order: built in the owner's loop from small texts, beside it from large ones.
+"""Builds the inputs of an order: small ones in the event loop, large ones in a child process.
 
-The process that sends an order builds its inputs from the texts that the order carries. Building a
-value, writing its canonical form and hashing it hold the loop, 300 ms per MiB of some texts, so
-only what is small is built there, and only what is mapped is read; parents go on as they are. The
-rest is built beside the loop, of stored large results too, which are loaded first: in groups of
-bounded size, since of an ancestor only what is mapped is kept. Reference: features.md (Dispatch,
-Verification). Decision messages-and-large-values.
+An order contains the JSON texts of results, or references to stored results. The process that sends
+the order builds the inputs from these. Parsing, writing the canonical form and hashing take up to
+300 ms per MiB and block the event loop meanwhile, so only small inputs are built there. Only mapped
+results are parsed; the results of parents are sent as they are. For large inputs, the value process
+does the work. Large results are loaded from the store first, in groups of bounded size: only their
+mapped parts stay in memory. Reference: features.md (Dispatch, Verification). Decision
+messages-and-large-values.
 """
 
 from __future__ import annotations
@@ -41,26 +42,26 @@ from core.workflow.inputs import (
     weigh_templates,
 )
 
-# What is built in one turn of the loop. The worst texts of this size take 5 ms.
+# Maximum size of inputs that are built in the event loop. The slowest texts of this size take 5 ms.
 BUILT_IN_LOOP_BYTES_MAX: Final = 16 * 1024
-# Results that are loaded and read at once: other payers' requests come between.
+# Maximum size of a group of results. Between two groups the value process serves other payers.
 READ_BYTES_MAX: Final = 1024 * 1024
-# Bodies up to this are taken by an agent's socket at once.
+# A socket takes bodies up to this size at once, so their transfer needs no timer.
 UNTIMED_BYTES_MAX: Final = 16 * 1024
-# Inputs are in a body under two names, and what fills a template may need twice its characters.
+# A body contains the inputs under two names, and escaping may double the text in a template.
 _WRITTEN_PER_BYTE: Final = 4
 
-# Returns the JSON texts of results by their hash; raises LookupError for one that is lost,
-# ValueError for one that is damaged.
+# Returns the JSON texts of results by their hash. Raises LookupError if a result is lost, and
+# ValueError if a result is damaged.
 Load = Callable[[Collection[BlobRef]], Awaitable[Mapping[str, bytes]]]
 
 
 class _Unreadable(Exception):
-    """A stored result is lost, or its bytes have another hash."""
+    """A stored result is lost, or its bytes do not match its hash."""
 
 
 class OrderInputs(Struct, frozen=True):
-    """What an order sends: inputs in canonical form with their hash, and the parents' results."""
+    """The built inputs of an order, in canonical form with their hash, and the parents' results."""
 
     inputs: InputText
     parents: dict[str, Any]
@@ -69,21 +70,24 @@ class OrderInputs(Struct, frozen=True):
 def mapped_sources(
     node: CompiledNode, results: Mapping[str, str | BlobRef], unverified: str | BlobRef | None
 ) -> InputSources:
-    """Return what inputs without the results of parents are made of: for verifiers and peers.
+    """Return the sources of inputs that are sent without the parents' results.
+
+    Verifiers and peers get such inputs.
 
     Args:
-        node: the node whose inputs they are.
-        results: those that its own inputs need.
-        unverified: the result to be judged, None for a peer.
+        node: the node whose inputs are sent.
+        results: results of other nodes by node id, with all that the node's mappings name.
+        unverified: the result that a verifier judges; None for a peer.
     """
     mapped = {mapping.source: results[mapping.source] for mapping in node.mappings}
     return InputSources(replace(node, depends_on=()), mapped, unverified)
 
 
 def is_small(sources: InputSources) -> bool:
-    """Say whether what is read and written to build inputs is little enough for the loop.
+    """Say whether inputs are small enough to be built in the event loop.
 
-    It is asked of each child of a step in one turn, so a large result is all that is looked at.
+    A step calls this for each child node in one turn of the loop, so the function returns at the
+    first large result.
     """
     sizes = {}
     total = 0
@@ -102,10 +106,10 @@ def is_small(sources: InputSources) -> bool:
 
 
 def build_in_loop(sources: InputSources, bytes_max: int) -> OrderInputs | Failure:
-    """Return what an order sends that is made of small texts, or the failure to build it.
+    """Build the inputs of an order from small texts; return them, or the failure.
 
     Args:
-        bytes_max: largest dispatch body.
+        bytes_max: the largest dispatch body.
     """
     node, room = sources.node, DispatchRoom(bytes_max)
     parents = {name: _text(sources.results[name]).encode() for name in node.depends_on}
@@ -131,7 +135,7 @@ def build_in_loop(sources: InputSources, bytes_max: int) -> OrderInputs | Failur
 
 
 def hash_small_inputs(sources: InputSources) -> str | None:
-    """Return the hash of an order's inputs; None of those that are not built in the loop."""
+    """Return the hash of an order's inputs; None for inputs that are large or cannot be built."""
     if not is_small(sources):
         return None
     built = build_in_loop(sources, _WRITTEN_PER_BYTE * BUILT_IN_LOOP_BYTES_MAX)
@@ -141,17 +145,19 @@ def hash_small_inputs(sources: InputSources) -> str | None:
 async def build_in_child(
     payer_did: str, sources: InputSources, load: Load, builder: ValueProcess, bytes_max: int
 ) -> OrderInputs | Failure:
-    """Return what an order sends that is made of any texts, or the failure to build it.
+    """Build the inputs of an order in the value process; return them, or the failure.
 
-    1. What is sent whole is measured, parents or a result to be judged. 2. What is mapped of each
-    result is read, first of those at hand, then of stored ones, a group at a time; the first that
-    exceeds the dispatch ends it. 3. The inputs are made of that.
+    1. Measure the results that are sent whole: those of parents, and one to be verified. Nothing is
+       loaded if they exceed `bytes_max`.
+    2. Read the mapped parts of the results group by group: first results in the order, then stored
+       ones. Stop when the mapped parts exceed the dispatch body.
+    3. Build the inputs from the mapped parts.
 
     Args:
-        payer_did: in whose turn it is built.
-        load: loads results.
-        builder: reads and writes texts beside the loop.
-        bytes_max: largest dispatch body; more is not loaded to be sent whole.
+        payer_did: the payer in whose turn the value process works.
+        load: loads stored results.
+        builder: the value process.
+        bytes_max: the largest dispatch body.
     """
     node = sources.node
     carried = [sources.results[name] for name in node.depends_on]
@@ -209,7 +215,7 @@ async def _build(
 def _order_inputs(
     node: CompiledNode, inputs: InputText, parents: Mapping[str, bytes]
 ) -> OrderInputs:
-    """Return what an order sends, its parents in the order of the manifest."""
+    """Return the built inputs, with the parents in the order of the manifest."""
     results = {name: {"result": Raw(parents[name])} for name in node.depends_on}
     return OrderInputs(inputs, results)
 
@@ -227,7 +233,7 @@ async def _load(results: Mapping[str, str | BlobRef], load: Load) -> dict[str, b
 
 
 def _groups(results: Mapping[str, str | BlobRef]) -> Iterator[dict[str, str | BlobRef]]:
-    """Divide results into groups that are read at once, those at hand before stored ones."""
+    """Divide results into groups of `READ_BYTES_MAX`; stored results come last."""
     group: dict[str, str | BlobRef] = {}
     total = 0
     for name in sorted(results, key=lambda name: isinstance(results[name], BlobRef)):
@@ -249,7 +255,7 @@ def _weigh_filling(asked: FillTexts) -> int:
 
 
 def _size(item: str | BlobRef) -> int:
-    """Return the bytes of a stored result, or the characters of one at hand."""
+    """Return the size of a result: bytes of a stored one, characters of a text in the order."""
     return item.size if isinstance(item, BlobRef) else len(item)
 
 

@@ -1,10 +1,12 @@
-"""Orders to peers: publishes them, waits for their ends, and cancels those that are given up.
+"""Publishes orders at peers, follows them to their ends, and cancels orders that are given up.
 
-An order has the `eventId` of its attempt as its idempotency key. While its outcome is unknown, the
-same request is sent again with the same key, until the attempt's time is over; so no order is
-stored twice. An order whose attempt has ended here is cancelled at the peer; if its id is not
-known, it is looked up by the key. What a process that ends leaves open ends there by its own
-`maxRuntimeMs`. Reference: features.md (Nodes at peers), money.md (Work of peers).
+A peer is another deployment. In this module an order is the workflow of one node that is published
+at a peer for one attempt. Its idempotency key is the `eventId` of the attempt. While the outcome of
+the publish is unknown, the same request is repeated with the same key, until the attempt's timeout,
+so the peer stores no order twice. If the attempt ends here first, the order is cancelled at the
+peer. If the order's id is not known, the cancellation looks it up by the key. When this process
+ends, its open orders end at the peer by their own `maxRuntimeMs`.
+Reference: features.md (Nodes at peers), money.md (Work of peers).
 """
 
 from __future__ import annotations
@@ -51,22 +53,22 @@ from ledger.features.own_state import RequestSigner
 
 log = logging.getLogger("callboard.dispatch")
 
-# The largest record that a peer shows with its result.
+# Maximum size of a peer's reply with an order's record.
 RECORD_BYTES_MAX: Final = 4 * 1024 * 1024 + 256 * 1024
-# Of a result for which a record has no room, because its inputs or the result are too large.
+# Maximum size of a result that is read apart, because it does not fit into the record.
 RESULT_BYTES_MAX: Final = 8 * 1024 * 1024
-# How long one request waits for the end of an order, and how much longer for its reply.
+# How long one request waits for the end of an order, and the additional time for its reply.
 WAIT_S_MAX, REPLY_S = 50.0, 5.0
-# Between two requests of an order that were answered at once, or not at all.
+# The pause between two requests for an order; it grows from the minimum.
 PAUSE_S_MIN, PAUSE_S_MAX = 0.1, 2.0
-# How long an order waits for the end of an earlier one; less than `REPLY_TIME_MS`, as it ends there
-# later by that time.
+# How long an order waits until the node's earlier order is cancelled. It must be shorter than
+# `REPLY_TIME_MS`: the wait delays the order's deadline at the peer by the same time.
 EARLIER_S: Final = 0.5
-# Before each try to cancel an order.
+# The pauses before the attempts to cancel an order.
 CANCEL_PAUSES_S: Final = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0)
-# Orders that are being cancelled: a bound for memory.
+# Maximum number of orders that are being cancelled, which bounds their memory.
 CANCELLED_MAX: Final = 2_000
-# Nothing of such a request has been sent.
+# Failures after which it is certain that nothing of the request was sent.
 _UNSENT: Final = frozenset(
     {
         HttpFailureKind.DENIED, HttpFailureKind.NOT_TRIED, HttpFailureKind.WITHHELD,
@@ -74,17 +76,18 @@ _UNSENT: Final = frozenset(
     }
 )  # fmt: skip
 
-# How an order has ended: as one to an agent, or as its peer says.
+# The outcome of an order: an HTTP outcome as of an agent, or a failure that the peer reports.
 Ended = Outcome | Failed
 Answered = Callable[[Ended], None]
 
 
 class _Order(Struct, eq=False):
-    """An order on its way.
+    """An order under way.
 
-    `node`: the workflow and the node here. `url`: of the peer's workflows. `request`: the next one,
-    which publishes the order, or waits for its end. `is_open`: the peer may hold the order
-    unfinished, so it must be cancelled when the attempt ends.
+    `event_id`: the `eventId` of the attempt. `node`: the ids of the workflow and the node in this
+    deployment. `url`: the URL of the peer's workflows. `request`: the next request, which publishes
+    the order or reads it. `workflow_id`: the order's id at the peer, None while unknown.
+    `is_open`: the order may be unfinished at the peer, so it is cancelled when the attempt ends.
     """
 
     event_id: str
@@ -96,16 +99,16 @@ class _Order(Struct, eq=False):
     is_open: bool = False
 
     def ask(self, path: str) -> HttpRequest:
-        """Return a GET of a path below the peer's workflows."""
+        """Return a GET request for a path below the URL of the peer's workflows."""
         return replace(self.request, method="GET", url=self.url + path, headers={}, body=None)
 
 
 class PeerOrders:
-    """The orders of one dispatcher.
+    """The orders of one dispatcher to peers.
 
     Args:
         client: sends the requests.
-        signer: signs them; None: there are no orders.
+        signer: signs the requests; None: there are no orders.
     """
 
     def __init__(self, client: HttpClient, signer: RequestSigner | None) -> None:
@@ -124,13 +127,15 @@ class PeerOrders:
     def prepare(
         self, order: DispatchOrder, event_id: str, inputs: bytes, now_ms: int
     ) -> tuple[bytes, dict[str, str], Callable[..., asyncio.Task[None]]]:
-        """Return the body and headers of an order's publish, and what sends it as a client does.
+        """Return the body and headers of an order's publish, and a function that sends the order.
+
+        The function has the signature of `HttpClient.send`.
 
         Args:
-            event_id: the attempt's.
-            inputs: in canonical form.
-            now_ms: Unix milliseconds. An order that has waited here has less than its timeout left,
-                if its workflow ends before.
+            event_id: the `eventId` of the attempt.
+            inputs: the inputs in canonical form.
+            now_ms: Unix milliseconds. The time left until the workflow's end shortens the order's
+                timeout, because the order may have waited here.
         """
         terms = order.peer
         assert terms is not None and self._signer is not None, "an order to an agent"
@@ -146,7 +151,7 @@ class PeerOrders:
         return body, headers, partial(self._send, event_id, (order.workflow_id, order.node), terms)
 
     def give_up(self, event_id: str) -> None:
-        """Cancel an order at its peer, and go on waiting for its end."""
+        """Cancel an order at its peer; the order is still followed to its end."""
         order = self._open.get(event_id)
         if order is not None and order.is_open:
             self._cancel(order)
@@ -183,19 +188,22 @@ class PeerOrders:
         answered(outcome)
 
     async def _follow(self, order: _Order, taken: Callable[[], None] | None) -> Ended:
-        """Return the outcome of an order: of its reply when it has ended, else why there is none.
+        """Follow an order until it ends or the attempt's timeout is over; return the outcome.
 
-        1. An earlier order of the node that is being cancelled ends first: it holds credits there.
-        If that takes longer than a moment, another candidate gets the node. 2. Ask, and wait for
-        the order's end. 3. No reply: if nothing was ever sent, the peer is out of reach; else ask
-        again. 4. The order's end, or its id. 5. A refusal. The peer lets few requests wait: if one
-        more may not, this order is polled. 6. After a pause the next request, until the attempt's
-        time is over.
+        1. Wait up to `EARLIER_S` for the cancellation of the node's earlier order, which holds
+           credits at the peer. If that takes longer, another candidate gets the node.
+        2. Publish or read the order; the request waits for the order's end.
+        3. There is no reply: if nothing was ever sent, the peer is unreachable. Otherwise repeat
+           the request.
+        4. The reply contains the order's end, or its id.
+        5. The reply is a refusal. A peer lets few requests wait. If it refuses this one for that
+           reason (429), the order is polled instead.
+        6. Pause, then make the next request.
         """
         loop, timeout_s = asyncio.get_running_loop(), order.request.timeout_s
         ends_s = loop.time() + timeout_s
         pause_s, has_renewed, may_wait = PAUSE_S_MIN, False, True
-        may_be_away = taken is None  # a large request may take its time
+        may_be_away = taken is None  # the upload of a large request alone may reach the timeout
         earlier = [task for one, task in self._cancelling.items() if one.node == order.node]
         if earlier:  # 1
             _, open_ones = await asyncio.wait(earlier, timeout=EARLIER_S)
@@ -243,20 +251,24 @@ class PeerOrders:
                 if refused is not None:
                     order.is_open = was_open
                     return refused
-            last_s = ends_s - loop.time() - REPLY_TIME_MS / 2_000  # the order has ended there
+            # At that time the order has ended at the peer, and its record can still be read.
+            last_s = ends_s - loop.time() - REPLY_TIME_MS / 2_000
             await asyncio.sleep(min(pause_s, max(PAUSE_S_MIN, last_s)))  # 6
             pause_s = min(
                 2 * pause_s, max(PAUSE_S_MAX, 0.0 if may_wait else (timeout_s - left_s) / 8)
             )
-        # A shorter timeout says nothing of the peer.
+        # A timeout shorter than that of connecting does not show that the peer is unreachable.
         is_away = may_be_away and timeout_s >= order.request.connect_timeout_s
         kind = HttpFailureKind.UNREACHABLE if is_away else HttpFailureKind.TIMEOUT
         return HttpFailure(kind, f"no answer from the peer within {timeout_s:g} s")
 
     async def _accept(self, done: Done, order: _Order) -> HttpReply | Failed | None:
-        """Return what an agent would have replied, or a failure: the peer's agent is revoked.
+        """Return a succeeded order as the reply of an agent, or a failure if it is not acceptable.
 
-        Returns: None while the ledger is unavailable, or the peer does not give the result.
+        The result is not accepted if it is invalid, or if the agent at the peer is revoked here.
+
+        Returns:
+            None while the ledger is unavailable, or while the peer does not return the result.
         """
         assert self._signer is not None
         terms = order.terms
@@ -278,11 +290,11 @@ class PeerOrders:
         return _reply_of(done, terms)
 
     async def _ask(self, order: _Order, left_s: float, *, is_waiting: bool) -> Outcome:
-        """Publish the order, or read it.
+        """Publish the order or read it, with the order's next request.
 
         Args:
-            is_waiting: the reply may come as late as the order's end. A large order's publish is
-                answered at once, because the request stays in memory until then.
+            is_waiting: request a reply at the order's end. The publish of a large order requests an
+                immediate reply, because its body stays in memory until the reply.
         """
         wait_s = min(WAIT_S_MAX, left_s) if is_waiting else 0.0
         prefer = {"Prefer": f"wait={wait_s:.3f}"} if is_waiting else {}
@@ -303,7 +315,7 @@ class PeerOrders:
     # -- cancelling -------------------------------------------------------------------------------
 
     def _cancel(self, order: _Order) -> None:
-        """Cancel an order at its peer, in the background, as far as there is room."""
+        """Start to cancel an order at its peer, unless `CANCELLED_MAX` are being cancelled."""
         if self._is_closed or order in self._cancelling:
             return
         if len(self._cancelling) >= CANCELLED_MAX:
@@ -352,8 +364,8 @@ def build_peer_failure(order: DispatchOrder, failed: Failed, started_ms: int, at
     """Return the event of an order that failed at its peer.
 
     Args:
-        started_ms: when it was sent.
-        at_ms: when it failed.
+        started_ms: when the order was sent, Unix milliseconds.
+        at_ms: when the order failed, Unix milliseconds.
     """
     event = build_failed_event(order, failed.failure, started_ms, at_ms)
     if failed.charged_micro and isinstance(event, AttemptFailed):
@@ -363,7 +375,7 @@ def build_peer_failure(order: DispatchOrder, failed: Failed, started_ms: int, at
 
 
 def _reply_of(done: Done, terms: OrderTerms) -> HttpReply:
-    """Return what an agent would have replied."""
+    """Return the HTTP reply that an agent would have sent for this result."""
     charged = credits_number(done.charged_micro)
     place = {"peerId": terms.peer_id, "workflowId": done.workflow_id, "chargedCredits": charged}
     metrics = {"peer": place}

@@ -1,7 +1,7 @@
-"""Probes agents with an overdue heartbeat or an open circuit.
+"""Probes the health of agents that have an overdue heartbeat or an open circuit.
 
-A plain class, run by the timekeeper. The results go into the operational table, which owners and
-replicas read.
+The timekeeper runs the prober. The prober stores its results in the operational table of agents,
+which owners and replicas read.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class Prober:
     """Probes due agents in rounds; must be created inside its event loop.
 
     Args:
-        settings: the database, the service name and the egress policy.
-        reader: finds the agents that are due.
-        names: looks agents' names up; closed with this.
+        settings: the database URL, the service name and the egress policy.
+        reader: reads which agents are due.
+        names: resolves the host names of agents; `close` closes it.
     """
 
     def __init__(self, settings: Settings, reader: LedgerReader, names: NameResolver) -> None:
@@ -39,8 +39,8 @@ class Prober:
         self._probe = HealthProbe(settings.egress_allow, settings.service, names)
         self._turns = asyncio.Semaphore(PROBES_AT_ONCE)
         self._named: set[str] = set()
-        # Agents that could not be tried, by when they may be again, the soonest first. Nothing is
-        # stored of them, so they would be due in every round, before all others.
+        # Agents whose probe could not be made, each with the loop time of its next probe. No result
+        # is stored for them, so without this pause they would come first in every round.
         self._untried: dict[str, float] = {}
 
     def request_probes(self, dids: Iterable[str]) -> None:
@@ -52,7 +52,7 @@ class Prober:
         await every(ROUND_S, self.round, "round of probes")
 
     async def round(self) -> list[tuple[str, bool]]:
-        """Probe the agents that are due; return (did, whether it is healthy) of each that was."""
+        """Probe the agents that are due; return (DID, is healthy) for each probed agent."""
         named, self._named = self._named, set()
         now_s = asyncio.get_running_loop().time()
         self._untried = {did: at_s for did, at_s in self._untried.items() if at_s > now_s}

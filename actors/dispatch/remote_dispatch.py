@@ -1,24 +1,27 @@
-"""Dispatches over the owners of the cluster: this event loop first, then other owners.
+"""Sends dispatch orders from this owner's event loop, or through other owners of the cluster.
 
-An order that waits because this owner's share of its agent is full, or its bound of open orders is
-reached, is offered to an owner that has a share of the agent. That owner takes the order if it can
-send it at once; otherwise the order waits here and is offered again soon. An owner without a share
-sends all orders of the agent to the owners that have one, where they wait.
+Each owner has a share of each agent's concurrency and a limit of open orders. If either is used up,
+this owner offers waiting orders to owners that have a share of the agent. The other owner takes an
+order if it can send it at once. Otherwise the order waits here, and this owner offers it again
+soon. An owner without a share sends all its orders for the agent to owners with a share, and the
+orders wait there.
 
-An order travels in a batched call to the other owner's `WorkflowActor`, which sends it from its own
-loop; its events come back the same way. There is no call per node.
-An order is lost if its call fails. Events, ends and aborts are sent repeatedly until they are
-acknowledged, because duplicates are harmless. The orders of a process that ends are lost, except
-those that their agents have accepted. An accepted order is held at the machine that sent it until
-the owner's machine releases it. An abort makes the other machine close the request, which frees its
-socket and the agent's place. It never overtakes its order, because a member has one channel, and an
-order whose call has failed is not aborted.
+One batched call carries many orders to the other owner's `WorkflowActor`, so there is no call per
+node. The other owner sends the orders from its own event loop and returns their events in the same
+kind of call. If the call with an order fails, the order is lost. Events, ends and aborts are
+repeated until they are acknowledged, because duplicates are harmless. When a process ends, its
+orders are lost, except those that their agents have accepted.
 
-Each sending of an order has a serial number, which its messages name. The order's own numbers do
-not tell two sendings apart: a restored workflow sends a verification again under the id of the one
-that was aborted, and an event of the first must not meet the second.
-Each message is encoded by itself, where it is submitted, so that its length is its weight in a
-batch; one that its receiver cannot read is refused alone.
+The process that sent an accepted order holds it until the workflow's owner releases it. An abort
+makes that process close the request, which frees the socket and the capacity of the agent. An abort
+never overtakes its order: each member has one channel, and an order whose call failed is not
+aborted.
+
+Each sending of an order has a serial number, and all messages about the sending contain it.
+Workflow, node and attempt would not distinguish two sendings: a restored workflow repeats an
+aborted verification under the same id, and a late event of the first sending must not reach the
+second. Each message is encoded separately when it is submitted. So its length is known as its
+weight in a batch, and a receiver that cannot decode one message refuses only that message.
 Decisions dispatch and messages-and-large-values.
 """
 
@@ -59,24 +62,26 @@ log = logging.getLogger("callboard.dispatch")
 QUEUE_MAX = 100_000
 BATCH_SIZE = 512
 REPEAT_S = 0.2
-# A peer that could not be reached gets no order for this long, because a lost attempt is repeated
-# at once.
+# After a failed call an owner gets no orders for this time. Otherwise the next attempt, which
+# follows a lost one at once, would be lost in the same way.
 AVOIDED_MS = 1_000
-# A peer that refuses an order of an agent is offered the next one after this time: while all owners
-# are busy, more offers would cost more than the calls.
+# After an owner refuses an order of an agent, it gets the next offer after this time. While all
+# owners are busy, more frequent offers would cost more than the dispatches.
 REFUSED_MS = 400
-# Between two looks at the orders that wait; a peer that does not answer an offer gets another one.
+# The interval between two rounds of offers, and the time after which an unanswered offer counts as
+# refused.
 OFFER_MS, ANSWER_MS = 100, 1_600
-# Agents whose orders are offered in one turn of the loop.
+# Maximum number of agents whose orders are offered in one turn of the event loop.
 OFFERED_AGENTS_MAX = 500
-# Messages that wait until their member answers again; the results in them may have 64 KiB each.
+# Maximum number of messages that wait for unreachable members. Each may contain a 64 KiB result.
 UNTOLD_MAX = 10_000
 
 
 class Send(Message, frozen=True):
-    """Send this order; `serial`: of its sending, among those of its `origin`, an owner.
+    """A request to send an order.
 
-    `is_offer`: refuse the order if it would have to wait.
+    `origin`: the owner of the order, as a member id. `serial`: the serial number of this sending,
+    unique per origin. `is_offer`: the receiver refuses the order if the order would have to wait.
     """
 
     serial: int
@@ -86,9 +91,9 @@ class Send(Message, frozen=True):
 
 
 class End(Message, frozen=True):
-    """The order has ended at its origin: its place at the agent is free.
+    """The order has ended at its origin, so the receiver frees the agent's capacity.
 
-    `is_abort`: close the order's request, or never send it.
+    `is_abort`: the receiver also closes the order's request, or drops the unsent order.
     """
 
     serial: int
@@ -97,7 +102,7 @@ class End(Message, frozen=True):
 
 
 class SentEvent(Message, frozen=True):
-    """An event of the receiver's order, which the owner `origin` returns."""
+    """An event of an order that belongs to the receiver; the owner `origin` sent the order."""
 
     serial: int
     origin: str
@@ -111,9 +116,10 @@ ORDERS: Final = Wire[OrderMessage](OrderMessage)
 
 @dataclass(frozen=True, slots=True)
 class PeerCalls:
-    """The call to another owner's process; `close` ends its connection.
+    """The client for another owner's process.
 
-    `send`: encoded messages out; for each of them back, whether it was taken.
+    `send`: sends encoded messages; returns for each one whether it was taken. `close`: closes the
+    connection.
     """
 
     send: Callable[[list[bytes]], Awaitable[Sequence[bool]]]
@@ -122,7 +128,10 @@ class PeerCalls:
 
 @dataclass(frozen=True, slots=True)
 class _Told:
-    """A message to a member that must arrive; `refused` is called if the member cannot read it."""
+    """A message that is repeated until member `name` acknowledges it.
+
+    `refused`: called if the member cannot decode the message.
+    """
 
     name: str
     body: bytes
@@ -131,7 +140,10 @@ class _Told:
 
 @dataclass(slots=True)
 class _Away:
-    """An order of this owner at the machine `peer`; `is_accepted`: its agent works on it there."""
+    """An order of this owner that the owner `peer` sends.
+
+    `is_accepted`: the agent has accepted the order (202) and works on it.
+    """
 
     peer: str
     order: DispatchOrder
@@ -141,22 +153,26 @@ class _Away:
 
 @dataclass(slots=True)
 class _Foreign:
-    """An order of another owner that is sent from here; `is_accepted`: it only holds its place."""
+    """An order of another owner that is sent from here.
+
+    `is_accepted`: the agent has accepted the order (202), so it is held without a request.
+    """
 
     order: DispatchOrder
     is_accepted: bool = False
 
 
 class RemoteDispatch:
-    """Implements `DispatchPort` over this machine's dispatcher and the other machines' actors.
+    """Implements `DispatchPort` with the local dispatcher and the other owners' actors.
 
     Args:
-        local: the dispatcher of this loop.
-        name: this member's id, under which the others return events.
-        now_ms: wall time.
-        is_always: use all machines in turn even with capacity here (`CALLBOARD_DISPATCH=spread`).
-        shares: of agents among owners; None: what waits here is offered to nobody.
-        may_send: whether anything new may be sent now.
+        local: the dispatcher of this event loop.
+        name: the id of this member, to which other owners return events.
+        now_ms: wall time, Unix milliseconds.
+        is_always: distribute orders over all owners round robin, even with capacity here
+            (`CALLBOARD_DISPATCH=spread`).
+        shares: the owners' shares of each agent; None: this owner makes no offers.
+        may_send: says whether this process may send anything new now.
     """
 
     def __init__(
@@ -170,25 +186,27 @@ class RemoteDispatch:
         may_send: Callable[[], bool] = lambda: True,
     ) -> None:
         self._local = local
-        # Orders to peers never leave this process; accepted ones are held here, whoever sent them.
+        # Only this process sends orders to peers (other deployments). `hold` is called for orders
+        # that were accepted before; they are held here, even if another process sent them.
         self.waiting_of, self.hold, self.give_up = local.waiting_of, local.hold, local.give_up
         self._name = name
         self._now_ms = now_ms
         self._is_always = is_always
         self._shares = shares
-        # Agents for which orders wait here, and by peer until when it is offered none of them.
+        # Agents with orders that wait here. For each agent, by owner: the time until which that
+        # owner gets no offer of these orders, Unix milliseconds.
         self._waiting: dict[str, dict[str, int]] = {}
         self._offers: asyncio.Handle | None = None
         local.on_waiting = self._note_waiting
         self._may_send = may_send
         self._peers: dict[str, Channel[bytes, bool]] = {}
-        # Other numbers than those of this owner's predecessor, whose events may still come.
+        # A random start, because events of the predecessor's sendings may still arrive.
         self._serials = itertools.count(int.from_bytes(os.urandom(5)) << 20)
         self._away: dict[int, _Away] = {}  # by serial number
-        self._serial_of: dict[int, int] = {}  # by the identity of the order that is away
+        self._serial_of: dict[int, int] = {}  # by `id()` of the order that is away
         self._foreign: dict[tuple[str, int], _Foreign] = {}  # by origin and serial number
-        # Messages under way, and those that wait for a member: it could not be reached, it has just
-        # joined, or its lease has expired for a moment.
+        # The number of messages in flight, and messages that wait because their member could not be
+        # reached, is not known here yet, or has lost its lease for a moment.
         self._telling = 0
         self._untold: deque[_Told] = deque(maxlen=UNTOLD_MAX)
         self._repeat: asyncio.Handle | None = None
@@ -197,28 +215,29 @@ class RemoteDispatch:
 
     @property
     def waiting(self) -> int:
-        """How many orders wait, here or in a channel to another machine."""
+        """Return the number of orders that wait here or in a channel to another owner."""
         return self._local.waiting + sum(peer.queued for peer in self._peers.values())
 
     @property
     def open_calls(self) -> int:
-        """How many calls would be lost with this process.
+        """Return the number of calls that would be lost if this process ended.
 
-        Orders that are open or wait here, also those of other owners; orders at other machines that
-        no agent has accepted; and messages that members known here have not acknowledged.
+        These are the open and waiting orders here, also those of other owners; this owner's orders
+        at other owners, if no agent has accepted them; and the unacknowledged messages to known
+        members.
         """
         away = sum(not away.is_accepted for away in self._away.values())
         untold = self._telling + sum(told.name in self._peers for told in self._untold)
         return self._local.open_calls + away + untold
 
     def set_peers(self, calls: Mapping[str, Callable[[], PeerCalls]]) -> None:
-        """Replace the known other members, by id.
+        """Replace the set of known other members.
 
-        Orders at a member that is gone are lost: their attempts fail at once. A process that is
-        started again is another member.
+        If a member is not in the new set, the orders that it sends for this owner are lost, and
+        their attempts fail at once. A restarted process is a new member.
 
         Args:
-            calls: make the calls to each of them; only called for one that was not known.
+            calls: by member id, a factory of its client; only called for new members.
         """
         for name in list(self._peers):
             if name not in calls:
@@ -232,7 +251,8 @@ class RemoteDispatch:
 
     def _open_channel(self, name: str, calls: PeerCalls) -> Channel[bytes, bool]:
         async def call(batch: list[bytes]) -> Sequence[bool]:
-            if not self._may_send():  # the member there has a lease of its own, and would send them
+            # Without this check the other member, which has its own lease, would send the orders.
+            if not self._may_send():
                 raise ConnectionError("this member has no lease")
             return await calls.send(batch)
 
@@ -247,10 +267,13 @@ class RemoteDispatch:
         )
 
     def send(self, order: DispatchOrder, receive: Receive) -> None:
-        """Send the order here while there is room, else from another owner."""
+        """Send the order from here, or through another owner if `is_always` is set.
+
+        An order that has to wait here is offered to other owners later.
+        """
         if self._is_always and order.peer is None and self._may_send():
             takers = self._takers(order.agent_did)
-            # This owner takes its turn too, so that `spread` over n owners sends 1/n from each.
+            # "" stands for this owner: with n owners, each of them sends 1/n of the orders.
             names = takers if takers and not self._own_share(order.agent_did) else ["", *takers]
             if name := names[next(self._next_peer) % len(names)]:
                 self._send_away(order, receive, name, is_offer=False)
@@ -261,7 +284,7 @@ class RemoteDispatch:
         return 1 if self._shares is None else self._shares.own(did)
 
     def _takers(self, did: str) -> list[str]:
-        """Return the peers to which an agent's orders may be sent now."""
+        """Return the other owners that may get orders of an agent now."""
         now_ms, paused_ms = self._now_ms(), self._waiting.get(did, {})
         several = list(self._peers) if self._shares is None else self._shares.others(did)
         return [
@@ -273,8 +296,9 @@ class RemoteDispatch:
         ]
 
     def _note_waiting(self, did: str) -> None:
-        """Offer the orders of an agent to other owners, from a later turn of the loop."""
-        # An order to a peer is sent by its workflow's owner, which alone can give it up.
+        """Schedule offers of an agent's waiting orders to other owners."""
+        # Orders to peers (other deployments) stay here: only the process that sends such an order
+        # can give it up.
         if did.startswith(CLEARING_DID):
             return
         if self._shares is not None and self._peers and did not in self._waiting:
@@ -297,15 +321,19 @@ class RemoteDispatch:
                 is_more |= self._local.may_hand_out(did) and self._hand_out(did)
                 paused_ms = self._waiting.pop(did)
                 if self._peers and self._local.has_waiting(did):
-                    self._waiting[did] = paused_ms  # behind the others
+                    self._waiting[did] = paused_ms  # moves the agent behind the other agents
         if self._waiting:
             self._offer_in(0 if is_more else OFFER_MS)
 
     def _hand_out(self, did: str) -> bool:
-        """Send an agent's waiting orders to other owners; return whether more of them may go now.
+        """Send an agent's waiting orders to other owners.
 
-        An owner with a share offers one to each owner; each that takes it is offered the next one.
-        An owner without a share sends all, because the orders cannot leave from here.
+        With a share of the agent, this owner offers one order to each other owner, and the next one
+        after that owner has taken it. Without a share it sends all orders, one batch at a time,
+        because it cannot send them to the agent itself.
+
+        Returns:
+            Whether more orders of the agent may be sent at once.
         """
         takers, is_offer = self._takers(did), self._own_share(did) > 0
         if not takers:
@@ -315,7 +343,7 @@ class RemoteDispatch:
             if waiting is None:
                 return False
             name = takers[(number if is_offer else next(self._next_peer)) % len(takers)]
-            if is_offer:  # the next one is offered after the answer
+            if is_offer:  # the other owner gets the next offer after its answer, or this time
                 self._waiting[did][name] = self._now_ms() + ANSWER_MS
             self._send_away(*waiting, name, is_offer=is_offer)
         return not is_offer
@@ -344,14 +372,15 @@ class RemoteDispatch:
             body = ORDERS.encode(Send(serial, self._name, order, is_offer))
             self._peers[name].submit(body, sent)
         except (ServiceError, Unencodable):
-            # The peer's queue is full; the bound at publish limits the local one.
+            # The channel is full, or the order cannot be encoded. The limit of dispatches at
+            # publish bounds the local queue.
             self._local.send(order, receive)
         else:
             self._away[serial] = _Away(name, order, receive)
             self._serial_of[id(order)] = serial
 
     def _take_back(self, serial: int) -> None:
-        """Let an order wait here that a peer has refused."""
+        """Queue an order here again that another owner has refused."""
         away = self._forget_away(serial)
         paused_ms = self._waiting.setdefault(away.order.agent_did, {})
         paused_ms[away.peer] = self._now_ms() + REFUSED_MS
@@ -359,42 +388,44 @@ class RemoteDispatch:
         self._offer_in(OFFER_MS)
 
     def release(self, order: DispatchOrder) -> None:
-        """Free the order's capacity, here or at the machine that sent it."""
+        """Free the order's capacity, here or at the owner that sent it."""
         if not self._end_away(order):
             self._local.release(order)
 
     def abort(self, order: DispatchOrder, reason: str) -> None:
-        """Abort an order, here or at the machine that sends it; notify the agent."""
+        """Abort an order, here or at the owner that sends it; send the agent a cancel notice."""
         if self._end_away(order, is_abort=True):
             self._local.notify(order, reason)
         else:
             self._local.abort(order, reason)
 
     def cancel(self, order: DispatchOrder) -> None:
-        """Stop waiting for an order's reply, or never send it; its agent is not told."""
+        """Abort an order, here or at the owner that sends it, without a cancel notice."""
         if not self._end_away(order, is_abort=True):
             self._local.cancel(order)
 
     def accept(self, bodies: Sequence[bytes]) -> list[bool]:
-        """Send orders of another machine, end them, and receive the events of orders there.
+        """Handle messages of another owner: orders to send, ends of orders, and events.
 
-        An order that arrives twice is sent to its agent once; one of a member that does not live
-        by what is known here never, because others may have its shards.
+        An order that arrives twice is sent to its agent once. An order of a member that is not
+        among the known live members is refused, because other members may have its shards.
 
         Args:
             bodies: encoded `OrderMessage`s.
 
-        Returns: for each of them, whether it was taken.
+        Returns:
+            For each message, whether it was taken.
         """
         return [self._accept(body) for body in bodies]
 
     def _accept(self, body: bytes) -> bool:
-        """Return whether a message was taken, which may be another version's."""
+        """Handle one message, possibly from another code version; return whether it was taken."""
         try:
             return self._take(ORDERS.decode(body))
-        except Undecodable as error:  # its sender hears of it; the others are carried out
+        except Undecodable as error:  # the sender gets False; the other messages are handled
             log.error("got what is no message between owners reason=%s", error)
-        except Exception:  # the edge to another process, which would send the whole batch for ever
+        except Exception:  # the edge to another process: an error here would make it repeat the
+            # whole batch without end
             log.exception("a message between owners was not taken")
         return False
 
@@ -430,11 +461,11 @@ class RemoteDispatch:
         away = self._away.get(serial)
         if away is None:
             if isinstance(event, AttemptAccepted):
-                # The order has ended, or an earlier process of this owner sent it.
+                # The order has ended here, or a previous process at this address had it.
                 self._send_end(message.origin, serial)
             return
         if away.is_accepted:
-            return  # it came before
+            return  # a repeated event
         if isinstance(event, AttemptAccepted):
             away.is_accepted = True
         elif not isinstance(event, WorkStarted):
@@ -446,7 +477,7 @@ class RemoteDispatch:
         foreign = self._foreign.get(sending)
         if isinstance(event, AttemptAccepted):
             if origin not in self._peers:
-                self._end_foreign(sending)  # else its place is held for one that may be gone
+                self._end_foreign(sending)  # the origin may have ended and could never release it
             elif foreign is not None:
                 foreign.is_accepted = True
         elif not isinstance(event, WorkStarted):
@@ -462,9 +493,9 @@ class RemoteDispatch:
             self._tell(_Told(origin, body, failed))
 
     def _return_failure(self, origin: str, serial: int, order: DispatchOrder | None) -> None:
-        """Let an order fail whose event its owner cannot read, and would wait for without end.
+        """Fail an order whose event its owner cannot decode; the owner would wait without end.
 
-        It counts as a failed attempt, because the next one may end in the same way.
+        The failure uses up a retry, because the next attempt may end in the same way.
         """
         self._end_foreign((origin, serial), is_abort=True)
         if order is None:
@@ -476,9 +507,10 @@ class RemoteDispatch:
         self._return_event(origin, serial, "", event)
 
     def _tell(self, told: _Told) -> None:
-        """Send a message to a member until the member answers.
+        """Send a message to a member, and repeat it until the member acknowledges it.
 
-        This process and that member learn of each other by their own renewals, not at once.
+        A message to an unknown member waits: each process learns of new members only when it renews
+        its own lease, so the other member may know this one first.
         """
         peer = self._peers.get(told.name)
         if peer is None:
@@ -508,7 +540,7 @@ class RemoteDispatch:
             self._tell(told)
 
     def _avoid(self, name: str, error: BaseException) -> None:
-        """Send no further orders to a peer for a while; log the first failed call."""
+        """Send no orders to another owner for `AVOIDED_MS`; log the first failed call."""
         now_ms = self._now_ms()
         if self._avoided.get(name, 0) <= now_ms:
             log.warning("calls to an owner fail and are repeated to=%s", name, exc_info=error)
@@ -520,7 +552,7 @@ class RemoteDispatch:
             (self.cancel if is_abort else self.release)(foreign.order)
 
     def _end_away(self, order: DispatchOrder, *, is_abort: bool = False) -> bool:
-        """Drop an order at another machine and end it there; False when none has it."""
+        """Forget an order that another owner sends, and end it there; False if there is none."""
         serial = self._serial_of.get(id(order))
         if serial is None:
             return False
@@ -538,7 +570,7 @@ class RemoteDispatch:
         return away
 
     def _lose(self, serial: int) -> None:
-        """End an order whose machine cannot be reached or has ended."""
+        """Fail an order because the owner that sends it has ended or cannot be reached."""
         away = self._forget_away(serial)
         event = self._lost_event(away.order, away.peer)
         deliver_event(away.order, away.receive, event)
@@ -550,10 +582,12 @@ class RemoteDispatch:
         return build_failed_event(order, failure, at_ms, at_ms)
 
     def _forget(self, name: str) -> None:
-        """Remove a peer: its open orders are lost, its accepted ones are held here.
+        """Remove another owner from the known members.
 
-        Of its own orders here those that wait are dropped, because another member may have taken
-        its shards by now; agents know the others already, and the peer may live on.
+        This owner's orders at the removed owner are lost, except accepted ones, which are held here
+        from now on. The removed owner's unsent orders here are dropped, because another member may
+        have taken its shards by now. Its sent orders go on: their agents know them already, and the
+        removed owner may still run.
         """
         self._peers.pop(name).close()
         self._avoided.pop(name, None)
@@ -568,7 +602,7 @@ class RemoteDispatch:
         for serial in [serial for serial, away in self._away.items() if away.peer == name]:
             away = self._away.get(serial)
             if away is None:
-                continue  # aborted by the receiver of one before it
+                continue  # the receiver of an earlier event in this loop has aborted the order
             if away.is_accepted:
                 self._forget_away(serial)
                 self._local.hold(away.order)

@@ -1,4 +1,4 @@
-"""An order on its way through the dispatcher: where it is, what it holds there, and the limits."""
+"""The state of an order in the dispatcher, and the limits of a dispatcher."""
 
 from __future__ import annotations
 
@@ -22,16 +22,17 @@ class DispatchLimits:
     """The limits of one dispatcher.
 
     Attributes:
-        inflight_start: dispatches in flight whose reply is not late.
-        inflight_max: dispatches in flight.
-        inflight_share: a payer has at most 1/n of the dispatches that others leave.
-        inflight_large: large dispatches whose bodies are built or being sent.
-        body_bytes_max: of a dispatch body.
-        result_inline_bytes_max: larger results go by reference.
-        connect_timeout_ms: of opening a connection to an agent.
-        cancel_notice_timeout_ms: of the one try of a cancel notice.
-        transfer_timeout_s: an agent takes a body within this time plus its size by the rate.
-        transfer_rate_min: bytes a second.
+        inflight_start: initial limit of the fresh orders (`AgentQueues`).
+        inflight_max: limit of the dispatches in flight.
+        inflight_share: a payer may use 1/n of the places that other payers leave free.
+        inflight_large: room for large dispatches whose bodies are being built or sent.
+        body_bytes_max: the largest dispatch body.
+        result_inline_bytes_max: larger results are stored apart, and events refer to them.
+        connect_timeout_ms: timeout of a connection to an agent.
+        cancel_notice_timeout_ms: timeout of a cancel notice, which is sent once.
+        transfer_timeout_s: an agent must take a large body within this time plus its size divided
+            by `transfer_rate_min`.
+        transfer_rate_min: bytes per second.
     """
 
     inflight_start: int = 64
@@ -52,12 +53,19 @@ Receive = Callable[[str, Event], None]
 
 
 class Ticket(Struct, eq=False):
-    """An order that is queued, open, or, with a timer `until`, held by its agent.
+    """An order that is queued, open, or held.
 
-    Compared by identity: an order may be here twice, for two owners. `is_over`: the order was
-    released while its request was open, so a later acceptance is not held. `step`: what an open
-    order waits for. `is_large`: its inputs are built beside the loop. `is_counted`: it is large and
-    open, and the agent's socket has not taken its body; `untaken`: the timer of that.
+    Tickets are compared by identity, because the same order may be here for two owners.
+
+    Attributes:
+        until: only of a held order: the timer that releases it at the latest.
+        is_over: the order was released while its request was open, so if the agent then accepts the
+            order, it is not held.
+        step: the task or the request that an open order waits for.
+        is_large: the inputs are large, so they are built outside the event loop's process.
+        is_counted: the order is large and open, and its body was not sent completely yet.
+        untaken: the timer that limits the time for sending the body.
+        started_ms, started_s: when the order was begun, in Unix milliseconds and loop seconds.
     """
 
     order: DispatchOrder
