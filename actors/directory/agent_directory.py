@@ -1,8 +1,9 @@
-"""One workflow owner's cache of agents: their cards, reported health, and observed health.
+"""The directory of a workflow owner: its cache of agents, which selects agents for nodes.
 
-Rows fill it at the start, the ledger's notices keep it fresh, a miss refreshes it.
-`core/market/ranking.py` chooses between agents; `core/market/agent_liveness.py` judges heartbeats
-and probes. Reference: features.md (Targeted routing).
+The cache contains the agents' cards, the health that agents report, and the health that this owner
+observes. `DirectorySync` fills the cache from rows of the ledger and keeps it fresh.
+`core/market/ranking.py` ranks agents; `core/market/agent_liveness.py` judges heartbeats and probes.
+Reference: features.md (Targeted routing).
 """
 
 from __future__ import annotations
@@ -73,24 +74,24 @@ from core.workflow.events import AgentNotSelected, AgentSelected, Failure, Verdi
 log = logging.getLogger("callboard.owner")
 
 PAID_BY_TOKENS = "paid_by_tokens"
-# Token counts at which prices per token are compared: a page read, a page written.
+# Token counts at which prices per token are compared: about one page of input and of output.
 TYPICAL = Tokens(1_000, 1_000)
 
 
 class Directory(AgentHealth):
-    """Registered agents by DID and by capability.
+    """The registered agents by DID and by capability.
 
     Args:
-        service: the `<service>` of dispatch paths.
+        service: the service name, which is `<service>` in dispatch paths.
         deployment_keys: unseal signing secrets.
         default_secret: signs dispatches to agents without a secret of their own, or None.
-        max_concurrency: for cards without `maxConcurrency`.
+        max_concurrency: the concurrency of agents whose card has no `maxConcurrency`.
         rules: the weights of the ranking.
         latency_ms_max: the average latency at which the speed score is 0, milliseconds.
         stake_bps: the stake required of an agent, basis points of the node's price.
-        schemas: keeps the schemas of the cards; None: one of its own.
+        schemas: the cache for the schemas of the cards; None: a new cache.
         trusted_verifiers: the DIDs that the settings trust to verify.
-        region: this deployment's.
+        region: the region of this deployment.
     """
 
     def __init__(
@@ -140,9 +141,9 @@ class Directory(AgentHealth):
         """Store agents from rows (`did, owner_did, card, endpoint, status, signing_secret`).
 
         Args:
-            rows: `updated_ms`, where a row has it: earlier heartbeats belong to an earlier
-                registration, or when the agent was deregistered.
-            at_ms: now.
+            rows: with `updated_ms`, the time of the registration or deregistration, if known.
+                Heartbeats before that time belong to an earlier registration.
+            at_ms: now, Unix milliseconds.
         """
         for row in rows:
             did = row["did"]
@@ -160,7 +161,7 @@ class Directory(AgentHealth):
             order = known.order if known else self._order
             try:
                 entry = self._cards.build_entry(row, order)
-            except Exception:  # the edge of one card: the other agents are known even so
+            except Exception:  # the edge of one card: the other agents are still stored
                 log.exception("card not readable, its agent gets no work agent=%s", did)
                 self._left_ms.pop(did, None)
                 self._inactive.add(did)
@@ -172,20 +173,20 @@ class Directory(AgentHealth):
                 self.on_changed(did, entry.prices)
 
     def forget_departed(self, at_ms: int) -> None:
-        """Forget the cards of agents that were deregistered a minute ago."""
+        """Forget the cards of agents that were deregistered at least `DEPARTED_MS` ago."""
         for did in [one for one, ms in self._left_ms.items() if ms + DEPARTED_MS <= at_ms]:
             entry = self._remove(did)
             assert entry is not None
             self.on_changed(did, entry.prices)
 
     def count_silence_from(self, at_ms: int) -> None:
-        """Count the silence of agents from this time on: earlier heartbeats may be lost."""
+        """Judge missing heartbeats only from this time on: earlier heartbeats may be lost."""
         self._silent_from_ms = at_ms
         self._conditions.clear()
         self._rankings.clear()
 
     def apply_prices(self, prices: Mapping[str, Price]) -> None:
-        """Store registered prices, by capability."""
+        """Store registered prices by capability."""
         self._prices.apply(prices)
         for capability_id in prices:
             for entry in self._by_capability.get(capability_id, {}).values():
@@ -198,13 +199,13 @@ class Directory(AgentHealth):
         return self._prices.find(capability_id, target_agent_id, payer_did)
 
     def peer_prices(self, node: CompiledNode, capability_id: str, payer_did: str) -> Sequence[int]:
-        """Return what a node pays at the peers that may take it: this directory knows none."""
+        """Return the prices of a node at peers; none here, because `PeerDirectory` knows peers."""
         return ()
 
     def schemas_of(
         self, capability_id: str, target_agent_id: str | None, *, is_output: bool
     ) -> Sequence[bytes]:
-        """Return the texts of the schemas that a node may meet; none where they are not known."""
+        """Return the texts of the schemas of the agents that a node may get; empty if unknown."""
         offers = self._by_capability.get(capability_id, {})
         if target_agent_id is None:
             return self._offered_schemas.texts(capability_id, len(offers), is_output=is_output)
@@ -221,7 +222,8 @@ class Directory(AgentHealth):
         """Answer a machine's `SelectAgent`: the target, or the best of the healthy candidates.
 
         Args:
-            payer_did: the workflow's, here and below; "" for one whose attempts never timed out.
+            payer_did: the payer of the workflow, here and below; "" ignores what depends on payers:
+                private subnets, policies and the payer's circuits.
         """
         if (refused := self.subnets.find_refusal(payer_did, action.capability_id)) is not None:
             return AgentNotSelected(action.node, refused, at_ms)
@@ -247,7 +249,7 @@ class Directory(AgentHealth):
     def _select_version(
         self, action: SelectAgent, at_ms: int, payer_did: str
     ) -> AgentSelected | AgentNotSelected:
-        """Answer a selection that names versions: the first of them that has an agent for it."""
+        """Answer a selection that names a version range: the first version with an agent wins."""
         refused: list[Failure] = []
         node = self._find_node(action, at_ms, payer_did)
 
@@ -282,9 +284,11 @@ class Directory(AgentHealth):
     def select_verifier(
         self, action: SelectVerifier, at_ms: int, *, payer_did: str = ""
     ) -> VerifierSelected | AgentNotSelected:
-        """Answer `SelectVerifier`: a healthy agent of another owner than the primary's and payer's.
+        """Answer a machine's `SelectVerifier` with a healthy verifier.
 
-        It is a trusted one, or where the payer has chosen, one that the primary's card accepts.
+        Its owner is neither the owner of the primary (the agent whose result it judges) nor that of
+        the payer. It is a trusted verifier, or, if the payer chose a verifier capability, one that
+        the primary's card accepts.
         """
         if (refusal := self.subnets.find_refusal(payer_did, action.capability_id)) is not None:
             return AgentNotSelected(action.node, refusal, at_ms)
@@ -309,10 +313,10 @@ class Directory(AgentHealth):
     def list_available_agents(
         self, action: SelectAgent, at_ms: int, *, payer_did: str = ""
     ) -> tuple[list[str], Failure | None]:
-        """Return the agents that could take a node now, and the failure when there is none.
+        """Return at most about `SHOWN_MAX` agents that could take a node now, or the failure.
 
-        As `select`, but without selecting an agent, without a price limit and without a stake; only
-        some of the agents when there are many.
+        The rules are those of `select`, but price limit and stakes are ignored, and nothing is
+        selected.
         """
         if (refused := self.subnets.find_refusal(payer_did, action.capability_id)) is not None:
             return [], refused
@@ -370,23 +374,24 @@ class Directory(AgentHealth):
         )
 
     def _stake_micro(self, did: str, price: Price, token_limit_micro: int) -> int:
-        """Return the stake that a node requires, by its price or by its limit in tokens."""
+        """Return the stake that a node requires, by its price or, paid by tokens, its limit."""
         if not self.stakes.is_required:
             return 0
         most_micro = token_limit_micro if isinstance(price, TokenPrice) else price.micro
         return self.stakes.required_micro(most_micro, self.standings.of(did).score)
 
     def _asking_price(self, entry: AgentEntry, action: SelectAgent | SelectVerifier) -> Price:
-        """Return the price an agent asks for the node: its card's, else the registered one."""
+        """Return the price of an agent for the node: from its card, else the registered price."""
         own = entry.prices[action.capability_id]
         if isinstance(action, SelectVerifier):
             return effective_price(own, self._prices.registered.get(action.capability_id))
         return effective_price(own, action.price)
 
     def _weigh(self, capability_id: str, terms: Terms, entry: AgentEntry, at_ms: int) -> Weighed:
-        """Return an agent as a candidate of all payers, and when time alone may change it.
+        """Return an agent as a candidate for all payers, with the time until which this holds.
 
-        The stake that is required of one paid by tokens follows from the node's limit.
+        For an agent paid by tokens, the required stake depends on the limit of the node. So its
+        candidate contains the highest limit for which its stake suffices.
         """
         did = entry.did
         price = effective_price(entry.prices[capability_id], terms.price)
@@ -430,7 +435,7 @@ class Directory(AgentHealth):
         *,
         only: str = "",
     ) -> RankedOffers:
-        """Return the agents that offer the capability, or a version, as choices rank them now."""
+        """Return the current ranking of the agents that offer the capability or a version of it."""
         offered_id = version_id or action.capability_id
         scope, entries = self.subnets.find_offers(offered_id, payer_did)
         if isinstance(action, SelectVerifier):
@@ -439,14 +444,14 @@ class Directory(AgentHealth):
             if action.verifier_capability_id and not self._verifiers.has_trusted(
                 action.verifier_capability_id
             ):
-                only = CHOOSY_ONLY  # skip agents that accept only trusted verifiers: there is none
+                only = CHOOSY_ONLY  # no verifier is trusted: skip agents that accept no others
             terms = Terms(action.price, action.is_by_token, self.stakes.is_required, only)
         if scope:
             terms = terms._replace(scope=scope)
         return self._rankings.find(offered_id, terms, entries, at_ms)
 
     def _find_node(self, action: SelectAgent, at_ms: int, payer_did: str) -> Node:
-        """Return what a node may take."""
+        """Return the conditions under which a node may take an agent."""
         refused = self._find_refused(action, at_ms, payer_did)
         accepts = self._acceptance.find(action, payer_did)
         return Node(action.price_max_micro, action.price_max_micro, refused, (), accepts)
@@ -454,7 +459,7 @@ class Directory(AgentHealth):
     def _find_refused(
         self, action: SelectAgent | SelectVerifier | SelectBidder, at_ms: int, payer_did: str
     ) -> Set[str]:
-        """Return whom a node may not take: who has tried it, and who is shut for its payer."""
+        """Return the agents that a node may not take: excluded, or with a circuit of its payer."""
         shut = self._circuits.find_shut(payer_did, at_ms)
         return shut | set(action.exclude) if action.exclude else shut
 
@@ -467,7 +472,7 @@ class Directory(AgentHealth):
         at_ms: int,
         payer_did: str,
     ) -> str | None:
-        """Return the text of a choice's reasons, None where there was no choice."""
+        """Return the reasons of a choice as JSON text; None if only one agent was available."""
         _, entries = self.subnets.find_offers(action.capability_id, payer_did)
         offering = len(entries) - len(entries.keys() & action.exclude)
         if offering == 1:
@@ -476,7 +481,8 @@ class Directory(AgentHealth):
         room = min(SHOWN_MAX, offering) - len(best.candidates)
         if room > 0:
             passed = {*action.exclude, *(one.did for one in best.candidates)}
-            # Who is not passed over is excluded, but for some where there are very many.
+            # Most of these agents are excluded, and their reasons are shown. If there are very many
+            # agents, some of these may be eligible, and `_find_reason` returns None for them.
             others = [did for did in islice(entries, len(passed) + room) if did not in passed]
             is_free = best.candidates[0].excluded is None
             failed = find_owners(self._entries, action.exclude)
@@ -506,11 +512,11 @@ class Directory(AgentHealth):
         *,
         is_free: bool = True,
     ) -> str | None:
-        """Return why a node may not take an agent, None when it may.
+        """Return why a node may not take an agent; None if it may.
 
         Args:
             permitted: says which agents the payer's region policies permit; None: all.
-            is_free: an agent may not be taken if its stake is locked.
+            is_free: a locked stake excludes an agent; else it does not.
         """
         did, is_verification = one.did, isinstance(action, SelectVerifier)
         timely = self._acceptance.find_timely(action)
@@ -545,8 +551,8 @@ class Directory(AgentHealth):
     ) -> Failure:
         """Return why a node may take none of the agents that offer its capability.
 
-        Mark whether the failure may pass: an agent that could take the node is away. Agents shut by
-        the payer's own circuit are in `free`.
+        The failure `is_passing` if an agent that could take the node is away for now. Such agents
+        are in `away`, or in `free` if only a circuit of this payer excludes them.
         """
         capability_id, left_micro = action.capability_id, action.price_max_micro
         cheapest_micro = ranking.find_cheapest(node)
@@ -627,7 +633,7 @@ class Directory(AgentHealth):
     # -- health -----------------------------------------------------------------------------------
 
     def _mark(self, did: str) -> None:
-        """Have an agent weighed anew by the choices to come."""
+        """Mark an agent as changed, so that the next choice weighs it again."""
         entry = self._entries.get(did)
         if entry is not None:
             self._rankings.mark(did, entry.prices)
@@ -663,7 +669,7 @@ class Directory(AgentHealth):
         self._mark(entry.did)
         self._note_asking(entry)
         if not entry.url:
-            return  # a card without an address can be read, but its agent gets no dispatch
+            return  # an agent without an endpoint has a card, but gets no dispatches
         if entry.private_subnet:
             self.subnets.add(entry)
             return

@@ -1,7 +1,7 @@
-"""The bidders of an auction, from the directory: standing bids of cards and eligibility.
+"""Finds the bidders of an auction in the directory: standing bids of cards, and eligibility.
 
-`core/market/auction.py` decides the winner and the price. Stakes may be half a second old,
-as in all of the directory; a stake lock that the ledger refuses leads to the next round.
+`core/market/auction.py` decides the winner and the price. The directory's stakes may be half a
+second old. If the ledger refuses to lock the winner's stake, the next round follows.
 Reference: money.md (Auctions, Stakes). Decision auctions.
 """
 
@@ -55,22 +55,24 @@ from core.workflow.events import (
     Verdict,
 )
 
-# Of more offers, an auction weighs the lowest eligible bid of each of so many owners.
+# With more standing bids than this, an auction weighs only the lowest eligible bid of each owner,
+# for this number of owners.
 WEIGHED_MAX: Final = 16
-# Live bids shown in a node's record; the auction's own record has up to `LISTED_MAX` bids.
+# Maximum number of live bids in a node's record. The round's own record has up to `LISTED_MAX`.
 SHOWN_MAX: Final = 10
-# Bids of a round that its record has: the lowest. Live ones besides have rows.
+# Maximum number of bids in a round's record, the lowest ones. All live bids also have rows.
 LISTED_MAX: Final = 256
 
-# Why a standing bid does not count, where that would tell its amount or its agent's stake.
+# Exclusions of standing bids that are not published: they would reveal the bid's amount or the
+# agent's stake.
 SEALED: Final = (Exclusion.ABOVE_RESERVE, Exclusion.UNDER_STAKED)
 
 
 class _Round(NamedTuple):
-    """An auction's round for a payer.
+    """A round of an auction, with what decides whether a bid is eligible.
 
-    `accepts`: which agents accept a verifier of the payer's choice; None: all. `counts_locked`:
-    stakes that other work has locked count too.
+    `accepts`: says which agents accept a verifier of the payer's choice; None: all.
+    `counts_locked`: stake that other work has locked counts too.
     """
 
     action: SelectBidder
@@ -84,20 +86,20 @@ class AuctioningDirectory(Directory):
     """A directory that awards auctions.
 
     Args:
-        score_min_percent: lowest reputation score of a bidder, per cent.
+        score_min_percent: the lowest reputation score of a bidder, percent.
         directory: the arguments of `Directory`.
     """
 
     def __init__(self, *, score_min_percent: int = 0, **directory: Any) -> None:
         super().__init__(**directory)
         self._score_min = score_min_percent / 100
-        # The agents with a standing bid that can be sent work, by capability.
+        # By capability: the public agents that have an endpoint and a standing bid.
         self._bidders: dict[str, dict[str, AgentEntry]] = {}
 
     def select_bidder(
         self, action: SelectBidder, at_ms: int, *, payer_did: str = ""
     ) -> AgentSelected | AgentNotSelected:
-        """Award a round, or select the winner of an earlier round again."""
+        """Award a round, or select the winner of an earlier round for another attempt."""
         refused = self.subnets.find_refusal(payer_did, action.capability_id)
         if refused is not None:
             return AgentNotSelected(action.node, refused, at_ms)
@@ -118,7 +120,7 @@ class AuctioningDirectory(Directory):
         bids: list[Bid] = []
         unweighed = 0
         excluded: dict[str, str] = {}
-        # What other work has locked of a stake may be free by now, if that is all there is.
+        # If no bid is eligible, count locked stakes too, because these may be free by now.
         for round_ in (first, first._replace(counts_locked=True)):
             standing: list[Bid] = []
             if not action.is_frozen:
@@ -160,7 +162,7 @@ class AuctioningDirectory(Directory):
     def _build_award(
         self, action: SelectBidder, won: Award, bid_micro: int, promised_ms: int, at_ms: int
     ) -> AgentSelected:
-        """Return the selection of a winner, whose stake at risk follows from its own bid."""
+        """Return the selection of a winner. The stake at risk depends on its bid, not the price."""
         stake_micro = stake_required_micro(
             bid_micro, stake_bps=action.stake_bps, score=self._score(won.agent_did)
         )
@@ -195,10 +197,11 @@ class AuctioningDirectory(Directory):
         return AgentNotSelected(action.node, failure, at_ms)
 
     def _standing_bids(self, round_: _Round, live_dids: Set[str]) -> tuple[list[Bid], int]:
-        """Return the standing bids to weigh, and how many there are besides.
+        """Return the standing bids to weigh, and the number of other standing bids.
 
-        All of the current cards', or of very many the lowest eligible ones of different owners:
-        winner and price are those of all bids, and the thousands of one owner hide none of another.
+        Up to `WEIGHED_MAX` standing bids are all weighed. Of more, only the lowest eligible bid of
+        each owner is weighed, for `WEIGHED_MAX` owners. The winner and the price are the same as if
+        all were weighed, and many bids of one owner do not displace the bids of other owners.
         """
         action = round_.action
         _, bidders = self._find_bidders(action, round_.payer_did)
@@ -221,9 +224,10 @@ class AuctioningDirectory(Directory):
         return lowest, len(bidders) - len(lowest) - len(live_dids & bidders.keys())
 
     def _may_bidders_return(self, excluded: Mapping[str, str], round_: _Round) -> bool:
-        """Say whether a bidder is excluded for a passing reason alone.
+        """Say whether any bidder is excluded only for a passing reason, such as being full.
 
-        Of very many standing bids, of which only eligible ones are weighed, some are looked at.
+        With more than `WEIGHED_MAX` standing bids, `excluded` lacks most bidders, so this method
+        examines some more of them.
         """
         action = round_.action
         offers = self._offers(action, round_.payer_did)
@@ -250,12 +254,12 @@ class AuctioningDirectory(Directory):
         entry: AgentEntry,
         at_ms: int,
     ) -> Weighed:
-        """As the directory's; for auctions, an agent's standing bid in the order of awards."""
+        """Extend the directory's method: for auctions, rank agents by their standing bids."""
         if terms.bid_stake_bps is None:
             return super()._weigh(capability_id, terms, entry, at_ms)
         did, bid, score = entry.did, entry.standing[capability_id], self._score(entry.did)
         condition = self._find_condition(did, at_ms)
-        if condition.excluded == FULL:  # it has declined another node
+        if condition.excluded == FULL:  # a bid is an offer, even after a decline of another node
             condition = condition._replace(excluded=None)
         required_micro = stake_required_micro(
             bid.amount_micro, stake_bps=terms.bid_stake_bps, score=score
@@ -277,7 +281,7 @@ class AuctioningDirectory(Directory):
         return build_weighed(candidate, condition, barred)._replace(is_able=False)
 
     def _standing_bid(self, action: SelectBidder, entry: AgentEntry) -> Bid:
-        """Return an agent's standing bid, which is never late."""
+        """Return an agent's standing bid, dated before the round's end so that it is never late."""
         offer = entry.standing[action.capability_id]
         return Bid(
             entry.did,
@@ -291,14 +295,14 @@ class AuctioningDirectory(Directory):
         )
 
     def _exclude_bidders(self, bids: list[Bid], round_: _Round) -> dict[str, str]:
-        """Return the reason of each excluded bidder, by agent."""
+        """Return the reason of each excluded bid, by agent."""
         excluded: dict[str, str] = {}
         for bid in bids:
             reason = self._find_exclusion(bid, round_)
             if reason is not None:
                 excluded[bid.agent_did] = reason
         eligible = [bid for bid in bids if bid.agent_did not in excluded]
-        # An owner whose agent has won and failed, or declined, comes after all others.
+        # An owner whose agent has won this node and failed or declined comes after other owners.
         tried = find_owners(self._entries, round_.action.exclude)
         best = best_of_owners([bid for bid in eligible if bid.owner_did not in tried] or eligible)
         counted = {bid.agent_did for bid in best}
@@ -308,7 +312,7 @@ class AuctioningDirectory(Directory):
         return excluded
 
     def _find_exclusion(self, bid: Bid, round_: _Round) -> str | None:
-        """Return why a bid takes no part in a round, None when it is eligible."""
+        """Return why a bid is excluded from a round; None if it is eligible."""
         action, at_ms, payer_did, accepts, counts_locked = round_
         did = bid.agent_did
         if did in action.exclude:
@@ -337,7 +341,7 @@ class AuctioningDirectory(Directory):
         return unavailability
 
     def _is_slow(self, bid: Bid, action: SelectBidder) -> bool:
-        """Say whether a bid, or else the card, promises the result after the node's time-out."""
+        """Say whether the time that the bid, or else the card, promises exceeds `timeoutMs`."""
         promised_ms, entry = bid.eta_ms, self._entries.get(bid.agent_did)
         if promised_ms is None and entry is not None:
             promised_ms = entry.promised_ms.get(action.capability_id)
@@ -368,7 +372,7 @@ class AuctioningDirectory(Directory):
         return self.subnets.find_offers(action.capability_id, payer_did)[1]
 
     def _find_bidders(self, action: SelectBidder, payer_did: str) -> tuple[Scope, Offers]:
-        """Return the agents with a standing bid, as `find_offers`."""
+        """Return the agents with a standing bid, in the form of `Subnets.find_offers`."""
         capability_id = action.capability_id
         scope, offers = self.subnets.find_offers(capability_id, payer_did)
         if scope:
@@ -386,7 +390,7 @@ def _build_closed(
     excluded: Mapping[str, str],
     unweighed: int,
 ) -> AuctionClosed:
-    """Return a round's record, with the lowest bids first and excluded ones last."""
+    """Return a round's record: eligible bids first, then excluded ones, each from the lowest."""
     listed = nsmallest(
         LISTED_MAX, bids, key=lambda bid: (bid.agent_did in excluded, award_order(bid))
     )
@@ -404,9 +408,9 @@ def _build_closed(
 
 
 def _build_reasons(closed: AuctionClosed) -> dict[str, Any]:
-    """Return the lowest live bids of an awarded round, as a node's record shows them.
+    """Return the lowest live bids of an awarded round, for the node's record.
 
-    Standing bids are counted: only their owners and administrators may read them.
+    Standing bids are only counted, because only their owners and administrators may read them.
     """
     excluded = dict(closed.excluded)
     assert closed.price_micro is not None, closed

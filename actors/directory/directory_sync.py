@@ -1,12 +1,15 @@
 """Keeps an owner's directory of agents, prices, versions and stakes in sync with the ledger.
 
-The sync reads all rows once at the start, page by page, then, by looks at the ledger, what has
-changed (`ledger/features/directory.py`): on request, after a notice, and twice a second. What
-registers an agent, sets a price, stakes, or changes an agent's health by a heartbeat is answered
-after every owner has read the change (`refresh`); what changes without such a request, a load or a
-reputation, is read within 100 ms after its notice. Looks have a pace, so that changes cost an owner
-the same however many there are, but for the reading of their rows. Decisions
-agent-health-and-waiting, prices-and-budgets, fairness-and-long-work and postgres.
+At the start the sync reads all rows, page by page. After that it polls the ledger: a look is one
+query that tells which kinds of rows have changed, and the sync reads the changed rows
+(`ledger/features/directory.py`). It looks on request, after a notice from Postgres, and twice a
+second.
+
+Some requests must take effect at all owners before their reply: registering an agent, setting a
+price, staking, and a heartbeat that changes an agent's health. Each owner calls `refresh` for them.
+Other changes, such as loads and reputations, are read within 100 ms after their notice. The rate of
+looks is limited, so many changes cost an owner no more looks than few, only the reading of rows.
+Decisions agent-health-and-waiting, prices-and-budgets, fairness-and-long-work and postgres.
 """
 
 from __future__ import annotations
@@ -47,17 +50,18 @@ log = logging.getLogger("callboard.owner")
 RETRY_S: Final = 0.5
 POLL_S: Final = 0.5
 PEERS_MS: Final = 1_000
-# Between a notice and the look: a request for what it is about mostly comes meanwhile.
+# The delay between a notice and its look. Most requests to read the same change arrive meanwhile,
+# and share that look.
 NOTICE_DELAY_S: Final = 0.025
-# Between two looks on notices: 1,000 changes a second may cost an owner 1 % of a core, and to wake
-# up for a look takes as long as to read what has changed since the one before (decision
-# agent-health-and-waiting).
+# The interval between two looks after notices. It bounds the cost: 1,000 changes per second may
+# take 1 % of a core, and the wake-up for a look takes as long as reading the changes of one
+# interval (decision agent-health-and-waiting).
 LOOK_PAUSE_S: Final = 0.085
-# Looks on request that may follow each other at once; then they have the same pace. Requests that
-# arrive meanwhile share one.
+# The burst of looks on request. Beyond it, they have the same interval, and requests that arrive
+# meanwhile share one look.
 LOOKS_SAVED_MAX: Final = 50
-# Between two reads of heartbeats. After a longer pause the database, or this process, was away, and
-# with it, perhaps, what stores the heartbeats.
+# The longest normal pause between two reads of heartbeats. After a longer pause, the database or
+# this process was unavailable, and heartbeats may not have been stored.
 HEARD_PAUSE_MS_MAX = 5_000
 
 
@@ -66,11 +70,11 @@ class DirectorySync:
 
     Args:
         directory: the directory to fill.
-        tail: looks at what has changed.
-        owner: the owner's name, for the log.
-        on_revoked: called when revocations were added or ended.
-        now_ms: wall time.
-        read_peers: reads the peers, which have no notices: once a second.
+        tail: reads from the ledger what has changed.
+        owner: the address of the owner, for the log.
+        on_revoked: called after revocations were added or ended.
+        now_ms: wall time, Unix milliseconds.
+        read_peers: reads the peers. It is called once a second, because peers have no notices.
     """
 
     def __init__(
@@ -91,7 +95,7 @@ class DirectorySync:
         self._on_revoked = on_revoked
         self._now_ms = now_ms
         self._heard_ms = 0
-        # What the last look that was made use of had seen, of each kind that was read.
+        # By kind of rows: the positions of the last look whose rows of this kind were applied.
         self._since: dict[Kept, Since] = {}
         self._uses: dict[Kept, Callable[[Sequence[RowDict]], None]] = {
             SUBNETS: directory.subnets.apply_rows,
@@ -104,35 +108,34 @@ class DirectorySync:
             REVOCATIONS: self._apply_revocations,
         }
         self._pace = _Pace()
-        # Of the requests that the next look answers; those that arrive during a look share it.
+        # Done after the next look; shared by all requests that arrive before that look.
         self._asked: asyncio.Future[None] | None = None
         self._requested = asyncio.Event()
         self._following: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Read everything, then keep it fresh in the background.
+        """Read all rows, then start the task that keeps the directory in sync.
 
         Raises:
-            ServiceError: LEDGER_UNAVAILABLE; the caller may call again, which reads what is left.
+            ServiceError: LEDGER_UNAVAILABLE. The caller may call again: kinds of rows that were
+                read before are not read again in full.
         """
         await self._read_new()
         self._following = asyncio.create_task(self._follow())
 
     async def close(self) -> None:
-        """End the following and its connections."""
+        """End the task and close its connections."""
         if self._following is not None:
             self._following.cancel()
             await asyncio.wait([self._following])
         await self._tail.close()
 
     async def refresh(self) -> None:
-        """Read the current agents, their health, revocations, prices and stakes.
-
-        Between `start` and `close`.
+        """Read all changes that are committed now; return after the directory has them.
 
         Raises:
             ServiceError: LEDGER_UNAVAILABLE when the ledger cannot be read.
-            ConnectionError: the sync is closed.
+            ConnectionError: the sync is not started, or is closed.
         """
         if self._following is None or self._following.done():
             raise ConnectionError("the directory is not followed")
@@ -143,10 +146,11 @@ class DirectorySync:
         await asyncio.shield(self._asked)
 
     def is_known(self, request: PublishRequest) -> bool:
-        """Whether a workflow names only capabilities and agents that are known here.
+        """Say whether the directory has all capabilities and agents that a workflow names.
 
-        The replica that registered an agent may not have known this owner yet. A capability is
-        known, too, if the node may go to a peer that offers it.
+        An agent may be missing because the replica that registered it did not know this owner yet,
+        and so did not wait for it. A capability also counts as known if a peer offers it and the
+        node may go to that peer.
         """
         known, payer_did = self._directory, request.payer_did
 
@@ -161,7 +165,7 @@ class DirectorySync:
         )
 
     async def _follow(self) -> None:
-        """Look on request, after notices, and twice a second, until cancelled."""
+        """Look on request, after notices and every `POLL_S`, until cancelled."""
         asked: asyncio.Future[None] | None = None
         try:
             while True:
@@ -187,15 +191,16 @@ class DirectorySync:
             _fail(self._asked, closed)
 
     async def _wait_requested(self, seconds: float) -> None:
-        """Return after a request, or so many seconds."""
+        """Return after a request for a look, or after this time."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._requested.wait()
 
     async def _read_new(self) -> None:
-        """Look once, and read and use what has changed.
+        """Look once, read the rows that have changed, and apply them to the directory.
 
-        What cannot be used keeps nothing else from being used, and is read again by the next look.
+        If rows of one kind cannot be applied, the other kinds are still applied, and the next look
+        reads the failed kind again.
         """
         now_ms = self._now_ms()
         self._directory.forget_departed(now_ms)
@@ -213,7 +218,7 @@ class DirectorySync:
                         await self._use(kind, rows)
             except ServiceError:
                 raise
-            except Exception as error:  # the edge of one kind: a row that cannot be used
+            except Exception as error:  # the edge of one kind: other kinds are still applied
                 failed.append(error)
                 continue
             self._since[kind] = look.since(kind)
@@ -224,7 +229,7 @@ class DirectorySync:
 
     async def _use(self, kind: Kept, rows: Sequence[RowDict]) -> None:
         use, slices = self._uses[kind], Slices()
-        # A card takes long to read.
+        # Parsing a card takes long, so agents are applied one by one, with pauses.
         for some in ([row] for row in rows) if kind is AGENTS else (rows,):
             use(some)
             await slices.pause()
@@ -253,8 +258,8 @@ class DirectorySync:
     def _note_heard(self) -> None:
         """Note that heartbeats and probes were read.
 
-        After the first time, or a long pause, agents get the time of a heartbeat to be heard of: as
-        long as the service was away, none of theirs was stored.
+        At the first read, and after a long pause, the silence of agents is counted from now on: no
+        heartbeats were stored while the service was unavailable.
         """
         now_ms = self._now_ms()
         if now_ms - self._heard_ms > HEARD_PAUSE_MS_MAX:
@@ -265,20 +270,21 @@ class DirectorySync:
 def _fail(waiting: asyncio.Future[None] | None, error: Exception) -> None:
     if waiting is not None and not waiting.done():
         waiting.set_exception(error)
-        waiting.exception()  # known, even if all who asked have left
+        # Marks the exception as retrieved, so that asyncio does not warn if all callers have left.
+        waiting.exception()
 
 
 class _Pace:
-    """When to look next: some looks may follow each other at once, many have a rate."""
+    """The rate limit of looks: a burst of `LOOKS_SAVED_MAX`, then one per `LOOK_PAUSE_S`."""
 
     def __init__(self) -> None:
         self._saved = float(LOOKS_SAVED_MAX)
         self._counted_s = -math.inf
-        # When the last look began.
+        # The loop time at which the last look began.
         self._looked_s = -math.inf
 
     def notice_pause_s(self) -> float:
-        """Return how long to wait between a notice and its look."""
+        """Return how long to wait after a notice before its look, seconds."""
         now_s = asyncio.get_running_loop().time()
         return max(NOTICE_DELAY_S, self._looked_s + LOOK_PAUSE_S - now_s)
 

@@ -1,6 +1,7 @@
-"""The directory of an owner process with peers, which take nodes whose inputs may leave.
+"""Adds peers to the directory: other deployments, which may take nodes whose inputs may leave.
 
-The directory stores a peer as an entry under its clearing DID. The entry has no prices, so
+A node's inputs leave this deployment only with the payer's consent or by a policy. The directory
+stores a peer as an entry under the DID of its clearing account. The entry has no prices, so
 rankings, auctions and verifications ignore it. Reference: features.md (Nodes at peers), money.md
 (Work of peers).
 """
@@ -35,8 +36,9 @@ from core.workflow.actions import SelectAgent
 from core.workflow.dag import CompiledNode
 from core.workflow.events import AgentNotSelected, AgentSelected, Failure
 
-# Open orders at one peer, over all owner processes. The peer limits its agents itself. So many that
-# a payer's share of its owner's sockets is less than an owner's part: no payer fills the peer.
+# The concurrency of a peer over all owner processes. The peer limits its agents itself, so this
+# limit only has to be high: each owner's share of it must exceed one payer's share of the owner's
+# sockets. Then no single payer can use up an owner's share of the peer.
 ORDERS_MAX: Final = 16_384
 PUBLISH_PATH: Final = "/v1/workflows/publish"
 
@@ -45,10 +47,10 @@ class PeerDirectory(AuctioningDirectory):
     """A directory of agents and peers.
 
     Args:
-        region: this deployment's.
-        fallback_regions: the order in which the regions are tried after the one that a node names.
-            It permits no inputs to leave.
-        fee_bps: the fee here on what a peer charges, basis points.
+        region: the region of this deployment.
+        fallback_regions: the order in which further regions are tried after the region that a node
+            names. This order does not permit inputs to leave.
+        fee_bps: the fee of this deployment on what a peer charges, basis points.
         directory: the arguments of `AuctioningDirectory`.
     """
 
@@ -71,11 +73,11 @@ class PeerDirectory(AuctioningDirectory):
         """Replace the known peers.
 
         Args:
-            dids: of all peers that were ever added: the work of a removed peer is not sent on
-                either.
+            dids: the DIDs of all peers that were ever added. Work from any of them, even a removed
+                one, is not sent on to a peer.
         """
         if self._fee_bps >= FEE_BPS_MAX:
-            return  # nothing would be left for the clearing account
+            return  # the fee would leave nothing for the clearing account
         before, self._peers = self._peers, {peer.clearing_did: peer for peer in peers}
         self._peer_dids = {*dids, *(peer.did for peer in self._peers.values())}
         for did in before.keys() - self._peers.keys():
@@ -103,10 +105,10 @@ class PeerDirectory(AuctioningDirectory):
             self.on_changed(did, self._peers[did].offers)
 
     def peer_prices(self, node: CompiledNode, capability_id: str, payer_did: str) -> Sequence[int]:
-        """Return what a node pays at each peer to which it may go, micro-credits.
+        """Return the node's price at each peer that may take the node, micro-credits.
 
         Args:
-            capability_id: the node's, or that of its verifier.
+            capability_id: the capability of the node or of its verifier.
         """
         if not self._peers or node.is_auction or node.target_agent_id is not None:
             return ()
@@ -156,16 +158,17 @@ class PeerDirectory(AuctioningDirectory):
     def _walk(
         self, action: SelectAgent, at_ms: int, payer_did: str, reasons: list[str]
     ) -> Iterator[PeerRoute | None]:
-        """Yield the peers that can take a node, in the order of the tries.
+        """Yield the peers that can take a node, in the order in which they are tried.
 
-        None stands for the agents here, and is always among them. A node that names another region
-        is tried first at the peers of that region and of the fallback regions. Any other node is
-        tried here first.
+        None stands for the agents of this deployment, and is yielded once. A node that names
+        another region is first tried at the peers of that region and of the fallback regions. Any
+        other node is first tried at the agents of this deployment.
 
         Args:
-            reasons: gets the reason of each peer that cannot take the node.
+            reasons: receives the reason of each peer that cannot take the node.
         """
-        # Only the machine names a peer: for a retry that may take no other agent (`ask_agent`).
+        # A peer is the target only in a retry that must go to the same agent (`ask_agent`); payers
+        # cannot name a peer.
         target = action.target_agent_id
         is_bound = target in self._peers and action.attempt > 1 and not action.allow_fallback
         if action.region is None or (target is not None and not is_bound):
@@ -201,18 +204,18 @@ class PeerDirectory(AuctioningDirectory):
         payer_did: str,
         left_ms: float,
     ) -> Iterator[tuple[PeerRoute, str | None]]:
-        """Yield the peers that offer a capability, the first choice first, each with a reason.
+        """Yield the peers that offer a capability, in order of preference, each with a reason.
 
-        The reason says why the node may not go to the peer, however able the peer is; None: it may.
-        A policy that refuses the node there, or its verifier, whom the peer asks, comes first. The
-        inputs may leave if `settings.federate` or a policy says so, or if the manifest names this
-        region.
+        The reason says why the node must not go to the peer, even if the peer could take it now;
+        None: it may go there. The reasons in order: a policy refuses the node, or its verifier (the
+        peer calls the verifier too). The inputs must not leave: they may if `settings.federate` or
+        a policy permits it, or if the manifest names the region of the peer. The time is too short.
 
         Args:
-            left_ms: the time for an attempt.
+            left_ms: the time for an attempt, milliseconds.
         """
         if payer_did in self._peer_dids:
-            return  # what came from a peer is never sent on
+            return  # work that came from a peer is never sent on
         capability_ids = filter(None, (capability_id, node.peer_verifier_id))
         refusable = tuple((payer_did, one) for one in capability_ids)
         for route in peer_routes(
@@ -250,7 +253,7 @@ class PeerDirectory(AuctioningDirectory):
     def _find_peer_reason(
         self, route: PeerRoute, action: SelectAgent, at_ms: int, payer_did: str
     ) -> str | None:
-        """Return why a peer to which a node may go cannot take it now, None when it can."""
+        """Return why a peer that may take a node cannot take it now; None if it can."""
         did = route.peer.clearing_did
         if did in action.exclude:
             return FAILED_BEFORE
@@ -265,10 +268,10 @@ class PeerDirectory(AuctioningDirectory):
 
 
 def _add_reasons(failure: Failure, reasons: Sequence[str]) -> Failure:
-    """Return the failure of a node that no agent here can take, with why no peer can.
+    """Return the failure of a node that no agent here can take, extended by the peers' reasons.
 
     Args:
-        reasons: one of each peer that offers the capability.
+        reasons: one reason for each peer that offers the capability.
     """
     if not reasons:
         return failure
@@ -279,7 +282,7 @@ def _add_reasons(failure: Failure, reasons: Sequence[str]) -> Failure:
 
 
 def _state(peer: KnownPeer) -> tuple[object, ...]:
-    """Return what decides whether nodes that wait may go to a peer."""
+    """Return the fields of a peer whose change may end the wait of nodes for an agent."""
     return peer.is_proven, peer.status, peer.offers
 
 

@@ -1,13 +1,15 @@
-"""The agents that offer a capability in the order in which choices take them, kept up to date.
+"""Keeps the agents of each capability ranked, so that a choice need not weigh all agents.
 
-Theory of operation: a choice finds the ranking as it was and first moves the agents about which
-something has changed since. Who changes something marks the agent; what time alone changes (a
-heartbeat that expires, a circuit that is tried again) has its place in a heap. So a change takes
-the same time however many agents there are, and none where no choice is made. When very many have
-changed since, all are ranked anew, so no choice takes longer than the first one. Auctions have
-rankings of their own, in which the standing bids are the prices.
-A ranking is one for what selections have in common (`Terms`); what else a node may not take is
-passed over at the choice. Reference: features.md (Targeted routing). Decision
+Theory of operation: changes to agents are applied lazily. Code that changes an agent marks it in
+the rankings. Changes that only time causes (a heartbeat expires, a circuit permits a trial) are in
+a heap by time. Before a choice, the ranking weighs the changed agents again and moves them. So the
+cost of a change does not depend on the number of agents, and a change costs nothing until a choice
+is made. If very many agents have changed, all are ranked anew, so no choice takes longer than the
+first one.
+
+Selections with the same `Terms` share a ranking. Conditions of a single node are not part of the
+ranking; the choice skips agents that the node may not take. Auctions have rankings of their own, in
+which the prices are standing bids. Reference: features.md (Targeted routing). Decision
 reputation-and-ranking.
 """
 
@@ -35,30 +37,32 @@ from core.market.ranking import Candidate, RankingRules
 from core.money import MICRO_MAX
 from core.records.bounds import TRUSTED_VERIFIERS
 
-# Rankings kept for one capability, and candidates in all of them: half a kilobyte each.
+# Maximum number of rankings of one capability, and of candidates in all rankings. A candidate takes
+# half a kilobyte.
 TERMS_MAX: Final = 4
 CANDIDATES_MAX: Final = 250_000
-# A ranking that has grown by more than this is made anew, so that it is counted as what it is.
+# A ranking that has grown by more than this factor is built anew, because `CANDIDATES_MAX` counts
+# its size at the time when it was built.
 GROWTH_MAX: Final = 2
-# Beyond both, the agents of which something has changed are not moved one by one: all are ranked
-# anew, which takes a fifth of the time for each.
+# If more agents than this number, and than this part of all, have changed, all are ranked anew
+# instead of moved one by one. Ranking takes a fifth of the time per agent.
 MOVED_MAX: Final = 64
 MOVED_DIVISOR: Final = 4
 
 
-# Trusted agents, of which verifiers are chosen; and agents that accept other verifiers too.
+# Values of `Terms.only`: trusted verifiers, and agents that accept verifiers that are not trusted.
 TRUSTED_ONLY: Final = "trusted"
 CHOOSY_ONLY: Final = "choosy"
 
 
 class Terms(NamedTuple):
-    """What selections have in common that share a ranking.
+    """The conditions that all selections of one ranking share.
 
-    `price`: of agents whose card has none. `is_by_token`: agents paid by tokens may be taken.
-    `requires_stake`: only agents with enough stake may. `only`: which agents may, `TRUSTED_ONLY` or
-    `CHOOSY_ONLY`; "" for all. `bid_stake_bps`: of auctions, whose prices are the standing bids: the
-    stake that one requires, basis points. `scope`: private subnets whose agents may be taken too,
-    with their versions.
+    `price`: the price of agents whose card has none. `is_by_token`: agents paid by tokens may be
+    taken. `requires_stake`: only agents with enough stake may be taken. `only`: restricts the
+    agents to `TRUSTED_ONLY` or `CHOOSY_ONLY`; "" for all. `bid_stake_bps`: only for auctions, where
+    standing bids are the prices: the stake that a bid requires, basis points of the bid. `scope`:
+    private subnets whose agents may be taken too, with the versions of these subnets.
     """
 
     price: Price | None
@@ -69,19 +73,20 @@ class Terms(NamedTuple):
     scope: tuple[tuple[str, int], ...] = ()
 
     def find_bar(self, entry: AgentEntry) -> str | None:
-        """Return why an agent is none of those that `only` names, None where it is."""
+        """Return why an agent does not meet a non-empty `only`; None if it does."""
         if self.only == TRUSTED_ONLY:
             return None if entry.is_trusted else NOT_TRUSTED
         return VERIFIER_NOT_ACCEPTED if entry.accepted_verifiers == TRUSTED_VERIFIERS else None
 
 
 class Weighed(NamedTuple):
-    """An agent as a candidate at a time. Many are made at once.
+    """An agent as a candidate at a time.
 
-    `if_unlocked`: the agent without other work's stake locks; None if it could not be chosen then,
-    or if the locks make no difference. `if_back`: the agent if it were not away; None if it is not
-    away or could not be chosen then. `is_able`: it can take work, whatever its price and stake.
-    `until_ms`: when time alone may change this.
+    `if_unlocked`: the candidate if other work had locked none of the agent's stake; None if it
+    could not be chosen then either, or if the locks make no difference. `if_back`: the candidate if
+    the agent were not away; None if it is not away, or could not be chosen then either. `is_able`:
+    the agent can take work, apart from price and stake. `until_ms`: until when this holds if
+    nothing but time changes.
     """
 
     candidate: Candidate
@@ -92,45 +97,45 @@ class Weighed(NamedTuple):
 
     @property
     def kinds(self) -> tuple[Candidate | None, ...]:
-        """The agent among those that can take work, if unlocked, and if back."""
+        """Return the candidates for the lists `free`, `locked` and `away` of `RankedOffers`."""
         free = self.candidate if self.candidate.excluded is None else None
         return free, self.if_unlocked, self.if_back
 
 
 def build_weighed(candidate: Candidate, condition: Condition, barred: str | None) -> Weighed:
-    """Return a candidate with what it would be otherwise.
+    """Return a candidate together with its state without stake locks and without absence.
 
     Args:
-        candidate: `excluded`, by its condition, or else by what bars it.
-        condition: its health.
-        barred: why it may not be chosen if it can take work; None: it may.
+        candidate: `excluded` is the reason from its condition, or else `barred`.
+        condition: the health of the agent.
+        barred: why the agent may not be chosen although it is healthy; None: it may be chosen.
     """
     locked = candidate if candidate.excluded == STAKE_LOCKED else None
     may_return = condition.excluded in PASSING and barred in (None, STAKE_LOCKED)
     away = candidate if may_return else None
-    # Who has declined a dispatch may take the next.
+    # An agent that has declined a dispatch may take the next one.
     is_able = condition.excluded in (None, FULL)
     return Weighed(candidate, locked, away, is_able, condition.until_ms)
 
 
-# Weighs an agent at a time.
+# Returns an agent as a candidate at a time, Unix milliseconds.
 _Weigh = Callable[[AgentEntry, int], Weighed]
 
 _NONE: Final[dict[Terms, RankedOffers]] = {}
 
 
 class RankedOffers:
-    """The agents of one capability by one kind of selection.
+    """The ranking of the agents of one capability for selections with the same terms.
 
-    `free`: those that can take work. `locked`: those that could with the stake that other work has
-    locked; one paid by tokens may be in both, since a node's limit says how much it needs. `away`:
-    those that could if they came back.
-    `made_of`: how many there were.
+    `free`: the agents that can take work. `locked`: the agents that could take work if other work
+    had not locked their stake. An agent paid by tokens may be in both lists, because its required
+    stake depends on the node's limit. `away`: the agents that could take work if they came back.
+    `made_of`: the number of agents when the ranking was built.
 
     Args:
         rules: how agents are ranked.
-        weigh: makes a candidate of an entry.
-        entries: all that offer the capability.
+        weigh: returns an entry as a candidate.
+        entries: all agents that offer the capability.
         at_ms: now, Unix milliseconds.
     """
 
@@ -154,28 +159,28 @@ class RankedOffers:
         lists = [[one for one in kind if one is not None] for kind in all_kinds]
         self._kinds = [RankedCandidates(rules, kind) for kind in lists or [[], [], []]]
         self.free, self.locked, self.away = self._kinds
-        # Those that can take work, in the order of registration.
+        # The agents that can take work, in the order of registration.
         able = ((one.candidate.order, did) for did, one in self._known.items() if one.is_able)
         self._able = SortedSet(able)
 
     @property
     def able(self) -> Iterable[str]:
-        """The agents that can take work, whatever their prices and stakes, as they registered."""
+        """Return the agents that can take work, apart from prices and stakes, oldest first."""
         return (did for _, did in self._able)
 
     def mark(self, did: str) -> None:
-        """Note that something about an agent has changed."""
+        """Mark an agent as changed; `update` weighs it again."""
         self._changed.add(did)
 
     def update(self, entries: Mapping[str, AgentEntry], at_ms: int) -> bool:
-        """Weigh the agents anew about which something has changed.
+        """Weigh and move the agents that have changed.
 
         Args:
-            entries: all that offer the capability, by DID.
+            entries: all agents that offer the capability, by DID.
             at_ms: now, Unix milliseconds.
 
         Returns:
-            False where all have to be ranked anew instead.
+            False if the caller must build a new ranking instead.
         """
         if at_ms < self._at_ms or len(entries) > GROWTH_MAX * self.made_of:
             return False
@@ -193,19 +198,19 @@ class RankedOffers:
         return True
 
     def find(self, did: str) -> Candidate:
-        """Return an agent as it was last weighed; `excluded`: why no node may take it."""
+        """Return an agent as it was last weighed; its `excluded` says why no node may take it."""
         return self._known[did].candidate
 
     def find_cheapest(self, node: Node) -> int | None:
-        """Return what the cheapest agent asks that a node may take but for its limit."""
-        # A verification, which has barred owners, locks no stake.
+        """Return the lowest price of the agents that a node may take, ignoring its price limit."""
+        # Only verifications bar owners here, and they lock no stake.
         kinds = (self.free,) if node.owners else (self.free, self.locked)
         prices = (one.find_cheapest(node._replace(price_max_micro=MICRO_MAX)) for one in kinds)
         return min((price for price in prices if price is not None), default=None)
 
     def _weigh_now(self, entry: AgentEntry, at_ms: int) -> Weighed:
         weighed = self._known[entry.did] = self._weigh(entry, at_ms)
-        # If an earlier change is expected, the later one is found then.
+        # An agent has one wake-up: if an earlier one is set, it will find this later one.
         if weighed.until_ms < self._wake_ms.get(entry.did, math.inf):
             self._wake_ms[entry.did] = weighed.until_ms
             heappush(self._wakes, (weighed.until_ms, entry.did))
@@ -220,7 +225,8 @@ class RankedOffers:
                     kept.drop(did)
             return
         former = self._known.get(did)
-        if former is not None and former.candidate.order != entry.order:  # it has left and is back
+        # The order differs if the agent was deregistered and registered again.
+        if former is not None and former.candidate.order != entry.order:
             self._able.discard((former.candidate.order, did))
         weighed = self._weigh_now(entry, self._at_ms)
         note_able = self._able.add if weighed.is_able else self._able.discard
@@ -233,11 +239,11 @@ class RankedOffers:
 
 
 class OfferRankings:
-    """The rankings of a directory, by capability and terms; made when a choice asks for one.
+    """The rankings of a directory by capability and terms; each is built when a choice needs it.
 
     Args:
         rules: how agents are ranked.
-        weigh: weighs an entry for a capability by terms, at a time.
+        weigh: returns an entry as a candidate, by capability, terms, entry and time.
     """
 
     def __init__(
@@ -257,10 +263,10 @@ class OfferRankings:
         entries: Mapping[str, AgentEntry],
         at_ms: int,
     ) -> RankedOffers:
-        """Return the ranking of a capability's agents, up to date.
+        """Return the current ranking of a capability's agents.
 
         Args:
-            entries: all that offer the capability, by DID.
+            entries: all agents that offer the capability, by DID.
             at_ms: now, Unix milliseconds.
         """
         known = self._rankings.get(capability_id, _NONE).get(terms)
@@ -268,16 +274,17 @@ class OfferRankings:
             return known
         weigh = partial(self._weigh, capability_id, terms)
         ranking = RankedOffers(self._rules, weigh, entries.values(), at_ms)
-        if entries:  # nothing is kept of what no agent offers: there is no end of it
+        if entries:  # no cache for capabilities without agents: nodes may name any number of them
             self._keep(capability_id, terms, ranking)
         return ranking
 
     def _keep(self, capability_id: str, terms: Terms, ranking: RankedOffers) -> None:
-        """Keep a ranking, without the capability's others, or any, where there are too many."""
+        """Cache a ranking; drop the capability's other rankings, or all, at the limits."""
         rankings = self._rankings.setdefault(capability_id, {})
         known = rankings.get(terms)
         if known is None and terms.scope and len(rankings) >= TERMS_MAX // 2:
-            # Members of private subnets leave room for what all payers share.
+            # Rankings with private subnets take at most half of the places, so that rankings which
+            # all payers share stay cached.
             former = next((one for one in rankings if one.scope), None)
             if former is None:
                 return
@@ -292,7 +299,7 @@ class OfferRankings:
         self._candidates += ranking.made_of
 
     def mark(self, did: str, capability_ids: Iterable[str]) -> None:
-        """Note that something about an agent has changed which offers these capabilities."""
+        """Mark an agent that offers these capabilities as changed in their rankings."""
         for capability_id in capability_ids:
             for ranking in self._rankings.get(capability_id, _NONE).values():
                 ranking.mark(did)
@@ -303,6 +310,6 @@ class OfferRankings:
             self._candidates -= ranking.made_of
 
     def clear(self) -> None:
-        """Drop every ranking, since something about all agents has changed."""
+        """Drop every ranking."""
         self._rankings.clear()
         self._candidates = 0
