@@ -1,1 +1,1 @@
-"""One owner's cache of agents: cards, health, prices, stakes, revocations."""
+"""The directory: an owner's cache of agents, with cards, health, prices, stakes, revocations."""

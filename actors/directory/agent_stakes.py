@@ -1,6 +1,6 @@
-"""One owner's cache of agents' stakes, and the stake that a node requires.
+"""An owner's cache of the agents' stakes; computes the stake that a node requires.
 
-The cache is up to half a second behind the ledger, which alone decides whether a lock succeeds.
+The cache is up to half a second behind the ledger. Only the ledger decides whether a lock succeeds.
 Reference: money.md (Slashing, Stakes). Decision stakes-and-slashing.
 """
 
@@ -16,7 +16,7 @@ STAKE_LOCKED: Final = "stake_locked"
 
 
 class Stakes:
-    """Free and locked stakes by agent.
+    """The free and locked stakes of each agent.
 
     Args:
         bps: the stake that a node requires, basis points of its price; 0: none.
@@ -30,18 +30,18 @@ class Stakes:
 
     @property
     def is_required(self) -> bool:
-        """Whether this deployment requires stakes."""
+        """Say whether this deployment requires stakes."""
         return self._bps > 0
 
     def apply_parts(self, stakes: Mapping[str, tuple[int, int]]) -> None:
-        """Store free and locked stakes, micro-credits, by agent."""
+        """Store the free and the locked stake of each agent, micro-credits."""
         for did, parts in stakes.items():
             if self._parts.get(did) != parts:
                 self._parts[did] = parts
                 self._on_changed(did)
 
     def staked_micro(self, did: str, *, counts_locked: bool) -> int:
-        """Return an agent's free stake, or its free and locked stake together."""
+        """Return the free stake of an agent, with `counts_locked` its locked stake too."""
         free_micro, locked_micro = self._parts.get(did, (0, 0))
         return free_micro + locked_micro if counts_locked else free_micro
 
@@ -52,9 +52,10 @@ class Stakes:
         return stake_required_micro(price_micro, stake_bps=self._bps, score=score)
 
     def find_limits(self, did: str, score: float) -> tuple[int, int]:
-        """Return the highest prices for which an agent's free stake suffices, and its whole one.
+        """Return the highest prices for which an agent's stake suffices: free stake, whole stake.
 
-        Only where stakes are required; the whole stake: what other work has locked counts too.
+        The whole stake includes the stake that other work has locked. Call this only if the
+        deployment requires stakes.
         """
         free_micro, locked_micro = self._parts.get(did, (0, 0))
         return self._reach(free_micro, score), self._reach(free_micro + locked_micro, score)
@@ -63,9 +64,10 @@ class Stakes:
         return price_reach_micro(stake_micro, stake_bps=self._bps, score=score)
 
     def find_shortage(self, did: str, required_micro: int) -> str | None:
-        """Return why an agent's free stake is too small, None when it suffices.
+        """Return why an agent's free stake is too small; None if it suffices.
 
-        STAKE_LOCKED: it suffices together with the locked stake, which may be free soon.
+        The reason is `STAKE_LOCKED` if free and locked stake together suffice, because the locked
+        stake may be free soon; otherwise it is `UNDER_STAKED`.
         """
         free_micro, locked_micro = self._parts.get(did, (0, 0))
         if required_micro <= free_micro:

@@ -1,8 +1,9 @@
-"""What an owner's directory knows of agents' reputation: worked out where it is first weighed.
+"""An owner's cache of agents' reputations, in the form that the ranking reads (`Standing`).
 
-Counts change with each node that ends, choices weigh few of them. Beside them stand the refusals
-that this owner has met: of inputs by agents without a schema for these, and of dispatches that were
-declined. They count against nobody's reputation and lower the rank by their share.
+A tally of outcomes changes with each node that ends, but few choices read it. So the standing is
+computed from the tally only when a choice needs it. In addition, this owner counts the refusals of
+each agent: declined dispatches, and refused inputs for which the agent has no schema. Refusals do
+not change the reputation; they lower the agent's rank by their share of all outcomes.
 Reference: money.md (Reputation, Full agents); decisions agent-health-and-waiting and dispatch.
 """
 
@@ -14,12 +15,13 @@ from typing import Final
 from core.market.ranking import UNPROVEN, Standing, build_standing
 from core.market.reputation import Tally
 
-# Agents whose refusals are counted; the one that refused first is forgotten, and counts anew.
+# Maximum number of agents with counted refusals. Beyond it, the agent whose first refusal is the
+# oldest is forgotten, and its count starts again at 0.
 REFUSING_MAX: Final = 10_000
 
 
 class Standings:
-    """The standing of each agent that has one.
+    """The standings of agents that have a tally; other agents are `UNPROVEN`.
 
     Args:
         latency_ms_max: the average latency at which the speed score is 0, milliseconds.
@@ -30,20 +32,20 @@ class Standings:
         self._latency_ms_max = latency_ms_max
         self._on_change = on_change
         self._tallies: dict[str, Tally] = {}
-        # Of those that were weighed since their counts or prices last changed.
+        # Computed standings, dropped when the agent's tally or `_asking` changes.
         self._weighed: dict[str, Standing] = {}
         self._asking: set[str] = set()
         self._refusals: dict[str, int] = {}
 
     def apply_tallies(self, tallies: Mapping[str, Tally]) -> None:
-        """Store the newest reputation tallies, by agent."""
+        """Store the current reputation tallies by agent."""
         for did, tally in tallies.items():
             if self._tallies.get(did) != tally:
                 self._tallies[did] = tally
                 self._note_changed(did)
 
     def note_asking(self, did: str, *, asks_price: bool) -> None:
-        """Note whether an agent asks a price, which decides what of its tally counts."""
+        """Note whether an agent asks a price; if it does, only paid outcomes of its tally count."""
         if asks_price == (did in self._asking):
             return
         if asks_price:
@@ -53,7 +55,7 @@ class Standings:
         self._note_changed(did)
 
     def of(self, did: str) -> Standing:
-        """Return an agent's reputation as choices weigh it."""
+        """Return the standing of an agent, without its refusals."""
         known = self._weighed.get(did)
         if known is not None:
             return known
@@ -66,7 +68,7 @@ class Standings:
         return standing
 
     def ranked(self, did: str) -> Standing:
-        """Return an agent's reputation as its rank has it, lowered by its share of refusals."""
+        """Return the standing of an agent for the ranking, lowered by its share of refusals."""
         standing, refusals = self.of(did), self._refusals.get(did, 0)
         if not refusals:
             return standing
@@ -77,7 +79,7 @@ class Standings:
         )
 
     def note_refusal(self, did: str) -> None:
-        """Count that an agent declined, or refused inputs that it has no schema for."""
+        """Count a declined dispatch, or refused inputs for which the agent has no schema."""
         if did not in self._refusals and len(self._refusals) == REFUSING_MAX:
             forgotten = next(iter(self._refusals))
             del self._refusals[forgotten]

@@ -1,6 +1,6 @@
-"""Parses stored agent cards into directory entries, and finds the prices that agents ask.
+"""Builds directory entries from stored agent cards, and finds the prices that agents ask.
 
-Pure: a row in, an `AgentEntry` out. Reference: features.md (Agent cards).
+The functions do no I/O. Reference: features.md (Agent cards).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from core.records.agent import said_in_card
 from core.records.bounds import TRUSTED_VERIFIERS
 from core.trust.deployment_keys import DeploymentKeys, KeyPurpose, unseal
 
-# Of the many cards that have none of something: one for all.
+# One empty mapping, shared by the many cards without some member, to save memory.
 _NONE: Final[dict[str, Any]] = {}
 
 
@@ -29,12 +29,12 @@ class CardReader:
     """Builds entries from cards, with the defaults of this deployment.
 
     Args:
-        service: the `<service>` of dispatch paths.
+        service: the service name, which is `<service>` in dispatch paths.
         deployment_keys: unseal signing secrets.
         default_secret: signs dispatches to agents without a secret of their own, or None.
-        max_concurrency: for cards without `maxConcurrency`.
-        schemas: keeps the schemas of the cards.
-        trusted_verifiers: the DIDs that the settings trust to verify, once they are proven.
+        max_concurrency: the concurrency of agents whose card has no `maxConcurrency`.
+        schemas: the cache for the schemas of the cards.
+        trusted_verifiers: the DIDs that the settings trust to verify, if their claim is proven.
     """
 
     service: str
@@ -45,15 +45,16 @@ class CardReader:
     trusted_verifiers: Collection[str] = ()
 
     def build_entry(self, row: Mapping[str, Any], order: int) -> AgentEntry:
-        """Return the entry of a row (`did, owner_did, card, endpoint, public_key, signing_secret`,
-        `former_key, former_until_ms` where it has had another key before; `is_trusted, is_proven`).
+        """Return the entry of an agent.
 
         Args:
-            order: the agent's position in the order of reading, for a stable choice.
+            row: `did, owner_did, card, endpoint, public_key, signing_secret, is_trusted,
+                is_proven`; and `former_key, former_until_ms` if the agent had another key before.
+            order: the position of the agent in the order of reading, which decides between equals.
         """
         card = read_json(row["card"])
         for one in card["capabilities"]:
-            one["id"] = intern(one["id"])  # many agents offer the same
+            one["id"] = intern(one["id"])  # many agents offer the same capability
         secret = self.default_secret
         if row["signing_secret"] is not None:
             secret = unseal(
@@ -62,7 +63,7 @@ class CardReader:
         url, cancel_url = self._find_urls(str(row["endpoint"]), card.get("dispatchPath"))
         versions = _versions_of(card["capabilities"])
         promised_ms = _promises_of(card["capabilities"])
-        # A stored member that is no valid price counts as no price.
+        # An invalid stored price counts as no price.
         prices = {c["id"]: parse_price(c)[0] for c in card["capabilities"]}
         for capability_id, version in versions.items():
             offered_id = intern(version_id(capability_id, version))
@@ -93,14 +94,15 @@ class CardReader:
         )
 
     def _is_named(self, row: Mapping[str, Any]) -> bool:
-        # A stranger may have claimed the DID before its owner came.
+        # Without a proven claim, a stranger may have registered the DID before its real owner.
         return row["did"] in self.trusted_verifiers and bool(row.get("is_proven"))
 
     def _find_urls(self, endpoint: str, dispatch_path: str | None) -> tuple[str, str]:
-        """Return where an agent takes dispatches and cancel notices; "" without an endpoint.
+        """Return the URLs of an agent for dispatches and for cancel notices.
 
-        An endpoint that is the dispatch path is used as it is registered, with its last slash: a
-        server that has the one form may redirect the other.
+        An endpoint that ends in `/node` is itself the dispatch URL, and is used as registered, with
+        or without a final slash: a server that serves one form may redirect the other form. The
+        dispatch URL is "" for an agent without an endpoint.
         """
         base = endpoint.rstrip("/")
         is_path = base.endswith("/node")
@@ -120,12 +122,12 @@ class CardReader:
 
 
 def _versions_of(capabilities: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """Return by capability which version a card offers; what is no version counts as none."""
+    """Return the version that a card offers by capability, without invalid versions."""
     return {c["id"]: intern(c["version"]) for c in capabilities if is_version(c.get("version"))}
 
 
 def _accepted_verifiers(said: str | list[str] | None) -> str | tuple[str, ...]:
-    """Return whose judgement a card accepts."""
+    """Return the verifiers that a card accepts: "trusted", "any", or a tuple of DIDs."""
     return tuple(map(intern, said)) if isinstance(said, list) else said or TRUSTED_VERIFIERS
 
 
@@ -135,7 +137,7 @@ def _region_of(card: Mapping[str, Any]) -> str:
 
 
 def _promises_of(capabilities: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    """Return by capability in which time a card promises a result."""
+    """Return the time in which a card promises a result, milliseconds, by capability."""
     return {c["id"]: int(c["etaMs"]) for c in capabilities if c.get("etaMs") is not None}
 
 
@@ -145,8 +147,8 @@ def find_target_prices(
     """Return the prices that one agent asks for a capability, for an estimate.
 
     Args:
-        entry: the agent, which offers the capability.
-        registered: the capability's registered price, the most that is paid.
+        entry: an agent that offers the capability.
+        registered: the capability's registered price, which is the most that a node pays.
     """
     own = effective_price(entry.prices[capability_id], registered)
     if isinstance(own, TokenPrice):
@@ -155,10 +157,10 @@ def find_target_prices(
 
 
 def find_asking_prices(entries: Iterable[AgentEntry], capability_id: str) -> AskingPrices:
-    """Return the prices that agents ask for a capability without a registered one.
+    """Return the prices that agents ask for a capability that has no registered price.
 
     Args:
-        entries: the agents, which offer the capability.
+        entries: the agents that offer the capability.
     """
     by_token: TokenPrice | None = None
     asked: set[int] = set()

@@ -1,6 +1,7 @@
-"""Which schemas the agents of a capability have, counted as their cards come and go.
+"""Counts, for each capability, which schemas its agents have.
 
-Reference: features.md (Schemas). Decision versions-and-schemas.
+A publish checks its mappings against these schemas. Reference: features.md (Schemas). Decision
+versions-and-schemas.
 """
 
 from __future__ import annotations
@@ -12,16 +13,16 @@ from typing import Final
 from actors.ports import AgentEntry
 from actors.values.agent_schemas import AgentSchemas
 
-# Of one capability; where there are more, nothing is said of them.
+# With more or larger schemas than these limits, the schemas of a capability count as unknown.
 SCHEMAS_MAX: Final = 4
 TEXT_BYTES_MAX: Final = 8 * 1024
 
 
 class OfferedSchemas:
-    """The schemas of each capability that has some.
+    """The schemas of the agents of each capability, without capabilities that have none.
 
     Args:
-        schemas: keeps their texts.
+        schemas: the cache of the schemas' texts.
     """
 
     def __init__(self, schemas: AgentSchemas) -> None:
@@ -29,9 +30,13 @@ class OfferedSchemas:
         self._counts: dict[tuple[str, bool], Counter[str]] = {}
 
     def count(self, entry: AgentEntry, change: int) -> None:
-        """Count an agent's schemas: 1, or -1 when its card goes."""
+        """Count the schemas of an agent.
+
+        Args:
+            change: 1 when the card is added, -1 when it is removed.
+        """
         if not entry.input_schemas and not entry.output_schemas:
-            return  # as most have none
+            return  # the usual case
         for is_output, names in ((False, entry.input_schemas), (True, entry.output_schemas)):
             for capability_id, name in names.items():
                 counts = self._counts.setdefault((capability_id, is_output), Counter())
@@ -42,10 +47,13 @@ class OfferedSchemas:
                     del self._counts[capability_id, is_output]
 
     def texts(self, capability_id: str, agents: int, *, is_output: bool) -> Sequence[bytes]:
-        """Return the schemas that the agents of a capability have; none where one has none.
+        """Return the texts of the schemas of a capability's agents.
+
+        The result is empty if an agent has no schema, because that agent may take or return
+        anything; or if the schemas exceed the limits.
 
         Args:
-            agents: how many offer the capability.
+            agents: the number of agents that offer the capability.
         """
         counts = self._counts.get((capability_id, is_output))
         if counts is None or len(counts) > SCHEMAS_MAX or counts.total() != agents:
@@ -53,7 +61,7 @@ class OfferedSchemas:
         return self._read(counts)
 
     def text(self, entry: AgentEntry, capability_id: str, *, is_output: bool) -> Sequence[bytes]:
-        """Return the schema of one agent; none where it has none."""
+        """Return the text of one agent's schema; empty if it has none."""
         name = (entry.output_schemas if is_output else entry.input_schemas).get(capability_id)
         return () if name is None else self._read((name,))
 

@@ -1,8 +1,8 @@
-"""The versions of capabilities that an owner knows to be published, and which a range means.
+"""An owner's cache of published capability versions; finds the versions that match a range.
 
-A card may say any version of any capability; a range means only versions that the capability's line
-has, which has one owner and a bounded number of them. A node looks at a few of these, however many
-there are. Decision versions-and-schemas.
+A card may name any version of any capability. A range matches only versions in the capability's
+line of versions, which has one owner and a bounded length. A selection examines only a few of the
+matching versions. Decision versions-and-schemas.
 """
 
 from __future__ import annotations
@@ -19,18 +19,19 @@ from core.errors import NodeErrorCode
 from core.workflow.actions import SelectAgent
 from core.workflow.events import Failure, Verdict
 
-# Of a target, as `agent_directory.py` says it.
+# The `details` of a failure whose target does not offer the capability.
 NOT_OFFERED: Final = "capability_not_offered"
-# Ranges whose versions are remembered.
+# Size of the cache of ranges with their versions.
 KNOWN_MAX: Final = 4_096
-# Versions with agents that a selection looks at: as many as a capability has by default.
+# Maximum number of versions with agents that a selection examines. A line of versions has at most
+# this length by default.
 LOOKED_AT_MAX: Final = 100
-# Versions that it tries to take an agent of, besides the one that its target offers.
+# Maximum number of versions that a selection tries in each of two steps (see `split`).
 TRIED_MAX: Final = 4
 
 
 class PublishedVersions:
-    """Published versions by capability, in the order in which they are chosen."""
+    """The published versions of each capability, in the order of preference."""
 
     def __init__(self) -> None:
         self._lines: dict[str, list[PublishedVersion]] = {}
@@ -59,16 +60,17 @@ class PublishedVersions:
         target_version: str | None,
         can_take: Callable[[str], bool],
     ) -> Iterator[SelectAgent]:
-        """Yield a selection that names versions as selections of one version each, in order.
+        """Split a selection that names a range into selections of one version each.
 
-        A target is looked for before another agent takes its place. Versions without an agent are
-        passed over. Of the others the first `TRIED_MAX` are tried whatever comes of it, and tell
-        why there is no agent; of those behind them, as many again that `can_take` says have one.
+        The selection of the target, if there is one, comes first. After that come versions that
+        have agents, in the order of preference. The first `TRIED_MAX` of these are always tried, so
+        their failures tell why there is no agent. Of the next ones, only versions for which
+        `can_take` is true are tried, again at most `TRIED_MAX`.
 
         Args:
-            is_offered: says whether a version, by its id, has agents.
-            target_version: the version of the capability that the target offers, None for none.
-            can_take: says at little cost whether an agent of a version could take the node.
+            is_offered: says whether any agent offers a version, by the version's id.
+            target_version: the version of the capability that the target offers, or None.
+            can_take: says at low cost whether an agent of a version could take the node.
         """
         found = self.find_within(action.capability_id, action.versions)
         if action.target_agent_id is not None and found:
@@ -83,10 +85,10 @@ class PublishedVersions:
                 yield replace(action, capability_id=one, versions="", target_agent_id=None)
 
     def find_within(self, capability_id: str, versions: str) -> tuple[str, ...]:
-        """Return the ids of the published versions of a range, the one to be tried first first.
+        """Return the ids of the published versions in a range, in the order of preference.
 
         Args:
-            versions: a range that was checked when it was published.
+            versions: a valid range; it was checked when the workflow was published.
         """
         asked = (capability_id, versions)
         found = self._known.get(asked)
@@ -100,7 +102,10 @@ class PublishedVersions:
         return found
 
     def find_most_telling(self, refused: Sequence[Failure], action: SelectAgent) -> Failure:
-        """Return why no agent of a range was selected: that one is not offered tells least."""
+        """Return the most informative failure of a selection by range.
+
+        That is the first failure other than "no candidate" or "capability not offered".
+        """
         for one in refused:
             if one.details != NOT_OFFERED and one.code is not NodeErrorCode.NO_CANDIDATE:
                 return one

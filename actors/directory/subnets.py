@@ -1,7 +1,8 @@
-"""Subnets as an owner process knows them: their members, and what their policies permit.
+"""An owner's cache of subnets: their members, their policies, and the agents in private subnets.
 
-`core/subnets/policies.py` decides. A card in a private subnet is offered only to payers that have
-joined the subnet, while the card's owner has. Reference: features.md (Subnets and policies).
+`core/subnets/policies.py` decides what policies permit. An agent in a private subnet is offered
+only to payers that have joined the subnet, and only while the agent's owner has joined it too.
+Reference: features.md (Subnets and policies).
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from core.subnets.policies import Decision, NodeRate, Policy, decide, find_rates
 from core.workflow.events import Failure, Verdict
 from ledger.features.subnets import policy_of
 
-# Decisions that are remembered: a payer with 400 policies may publish 1,000 nodes, for each of
-# which all peers are judged.
+# Size of the cache of decisions. Without it, one publish of 1,000 nodes by a payer with 400
+# policies would apply all policies to all peers for each node.
 DECISIONS_MAX: Final = 10_000
-# Private subnets with their versions; agents by DID.
+# `Scope`: private subnets with their versions. `Offers`: agents by DID.
 Scope = tuple[tuple[str, int], ...]
 Offers = Mapping[str, AgentEntry]
 _NOBODY: Final[frozenset[str]] = frozenset()
@@ -29,7 +30,7 @@ _NOTHING: Final[dict[str, Any]] = {}
 
 
 class _Known(NamedTuple):
-    """A subnet. `version`: rises with each change."""
+    """A subnet. `version`: a number that rises with each change."""
 
     version: int
     joined: frozenset[str]
@@ -37,7 +38,7 @@ class _Known(NamedTuple):
 
 
 class _Joint(Mapping[str, AgentEntry]):
-    """Agents of several mappings, none of which is in two of them, without a copy."""
+    """A read-only view of several disjoint mappings of agents, without a copy."""
 
     def __init__(self, parts: list[Offers]) -> None:
         self._parts = parts
@@ -56,11 +57,11 @@ class _Joint(Mapping[str, AgentEntry]):
 
 
 class Subnets:
-    """The subnets, and the offers of agents in private ones.
+    """The known subnets, and the offers of agents in private subnets.
 
     Args:
-        by_capability: the offers that all payers may take.
-        region: this deployment's own, which is that of a card without one; "" for none.
+        by_capability: the offers that are open to all payers.
+        region: the region of this deployment, and of cards that name no region; "" for none.
     """
 
     def __init__(
@@ -82,7 +83,7 @@ class Subnets:
     def apply_rows(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Store subnets from rows (`id, changed_id, joined_dids, policies`).
 
-        One without members is forgotten: it binds nobody and hides its agents.
+        A subnet without members is removed: its policies bind nobody, and its agents are hidden.
         """
         self._decisions.clear()
         for row in rows:
@@ -123,9 +124,10 @@ class Subnets:
                 del self._private[capability_id]
 
     def find_offers(self, capability_id: str, payer_did: str) -> tuple[Scope, Offers]:
-        """Return the agents that offer a capability to a payer, by DID.
+        """Return the agents that offer a capability to a payer.
 
-        Before them: the private subnets in which some of them may be.
+        Returns:
+            The private subnets that may contain some of these agents, and the agents by DID.
         """
         offers: Offers = self._by_capability.get(capability_id, _NOTHING)
         by_subnet = self._private.get(capability_id)
@@ -142,8 +144,10 @@ class Subnets:
         return tuple(zip(shared, (one.version for one in known), strict=True)), _Joint(parts)
 
     def is_hidden(self, entry: AgentEntry, payer_did: str) -> bool:
-        """Say whether an agent is in a private subnet that the payer, or the agent's owner, has not
-        joined."""
+        """Say whether a private subnet hides an agent from a payer.
+
+        It does unless the payer and the agent's owner have both joined it.
+        """
         if not entry.private_subnet:
             return False
         known = self._known.get(entry.private_subnet)
@@ -152,7 +156,7 @@ class Subnets:
     # -- policies ---------------------------------------------------------------------------------
 
     def find_policies(self, payer_did: str) -> tuple[Policy, ...]:
-        """Return the policies of the subnets that a payer has joined, by id."""
+        """Return the policies of the subnets that a payer has joined, sorted by id."""
         joined = self._joined.get(payer_did)
         if joined is None:
             return ()
@@ -167,8 +171,9 @@ class Subnets:
         """Decide whether a payer's node of a capability may run in a region.
 
         Args:
-            capability_id: or that of a version of it.
-            region: of a peer or a card, "" of a card without one; None: it is not chosen yet.
+            capability_id: the id of the capability, or of a version of it.
+            region: the region of a peer or a card; "" for a card that names none; None if no agent
+                is chosen yet.
         """
         if region is not None:
             region = region or self._region or None
@@ -202,7 +207,10 @@ class Subnets:
     def find_refusal(
         self, payer_did: str, capability_id: str, region: str | None = None
     ) -> Failure | None:
-        """Return why a payer's policies refuse a node, as `decide`; None if they do not."""
+        """Return why a payer's policies refuse a node; None if they permit it.
+
+        The arguments are those of `decide`.
+        """
         if not self._known:
             return None
         policy = self.decide(payer_did, capability_id, region).policy
@@ -218,16 +226,16 @@ class Subnets:
     def find_accepts(
         self, payer_did: str, capability_id: str, entries: Mapping[str, AgentEntry]
     ) -> Accepts | None:
-        """Return which agents a payer's region policies permit, None for all.
+        """Return a function that says which agents a payer's region policies permit; None for all.
 
         Args:
-            entries: the agents, by DID.
+            entries: the agents by DID.
         """
         named = {one.region for one in self.find_policies(payer_did) if one.region is not None}
         if not named:
             return None
         named.add(self._region)
-        # By region; the decision is the same for all other regions that no policy names.
+        # Decisions by region. All regions that no policy names share one decision, under None.
         decided: dict[str | None, bool] = {}
 
         def accepts(did: str) -> bool:
@@ -243,7 +251,7 @@ class Subnets:
         """Return how many nodes of a publish each of the payer's `rate_limit` policies counts.
 
         Args:
-            capability_ids: one for each node.
+            capability_ids: the capability of each node of the publish.
         """
         return find_rates(self.find_policies(payer_did), capability_ids)
 

@@ -1,1 +1,1 @@
-"""What an owner knows of agents' health: heartbeats, circuits, revocations, deregistrations."""
+"""Health of agents as an owner knows it: heartbeats, circuits, declines, revocations."""

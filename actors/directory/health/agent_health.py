@@ -1,8 +1,8 @@
-"""Which agents can take work now, why others cannot, and which of those may come back.
+"""Says which agents can take work now, why others cannot, and which of these may come back.
 
-The part of a directory that judges agents one by one. An agent that was deregistered less than a
-minute ago is known by its last card, as one that is away: it may be about to start again.
-Reference: features.md (Targeted routing). Decision agent-health-and-waiting.
+This part of the directory judges each agent by itself. The directory keeps the last card of an
+agent for `DEPARTED_MS` after its deregistration. Meanwhile the agent counts as away, because it may
+be restarting. Reference: features.md (Targeted routing). Decision agent-health-and-waiting.
 """
 
 from __future__ import annotations
@@ -28,16 +28,17 @@ from core.market.agent_liveness import (
 )
 from core.market.no_candidates import FULL, UNHEALTHY
 
-# Why an agent that offers a capability takes no work for now.
+# Reasons that may pass: an agent with one of these is away, and may take work again later.
 PASSING: Final = frozenset({UNHEALTHY, FULL, "agent_offline", "agent_inactive"})
-# For so long an agent that was deregistered may come back to the nodes that wait for it.
+# For this time after a deregistration, nodes may wait for the agent to come back.
 DEPARTED_MS: Final = 60_000
 
 
 class Condition(NamedTuple):
-    """What is known of an agent's health for all payers, from a time until another.
+    """The health of an agent for all payers, valid from `from_ms` until `until_ms`.
 
-    `excluded`: why no node may take it. `load`: as it reports it.
+    `excluded`: why no node may take the agent; None: nodes may. `load`: the load that the agent
+    reports, 0 to 1.
     """
 
     excluded: str | None
@@ -50,9 +51,9 @@ _USUAL: Final = Condition(None, 0.0, 0, math.inf)
 
 
 def find_payer_owners(entries: Mapping[str, AgentEntry], payer_did: str) -> tuple[str, ...]:
-    """Return the owners whose agents count as the payer's.
+    """Return the owners whose agents count as the payer's own.
 
-    These are the payer, and the payer's owner if it is an agent.
+    These are the payer, and, if the payer is an agent, the owner of that agent.
     """
     payer = entries.get(payer_did)
     if payer is None:
@@ -61,12 +62,12 @@ def find_payer_owners(entries: Mapping[str, AgentEntry], payer_did: str) -> tupl
 
 
 def find_owners(entries: Mapping[str, AgentEntry], dids: Iterable[str]) -> Set[str]:
-    """Return the owners of those agents that are known."""
+    """Return the owners of the known agents among these."""
     return {entries[did].owner_did for did in dids if did in entries}
 
 
 class AgentHealth:
-    """The health of the agents in a directory, which knows their cards.
+    """The base class of the directory: the cards and the health of agents.
 
     `note_refusal` lowers the rank of an agent that has refused work.
     """
@@ -78,7 +79,7 @@ class AgentHealth:
         self._entries: dict[str, AgentEntry] = {}
         self._by_capability: dict[str, dict[str, AgentEntry]] = {}
         self._inactive: set[str] = set()
-        # When the agents of `_entries` left that were deregistered a moment ago.
+        # Agents of `_entries` that were deregistered, each with the time of the deregistration.
         self._left_ms: dict[str, int] = {}
         self._live: dict[str, Liveness] = {}
         self._silent_from_ms = 0
@@ -88,32 +89,35 @@ class AgentHealth:
         self._circuits = Circuits()
         self._declines = Declines()
         self._in_flight: Counter[str] = Counter()
-        # Called with an agent that may be able to take work again, or never again, and with what
-        # it offers.
+        # Receives the DID and the capabilities of an agent that may take work again, or that will
+        # never take work again. In both cases nodes need not wait for it any longer.
         self.on_changed: Callable[[str, Collection[str]], None] = lambda did, offered: None
 
     def entry(self, did: str) -> AgentEntry | None:
-        """Return a known active agent."""
+        """Return the entry of an active agent; None if it is unknown or deregistered."""
         return None if did in self._left_ms else self._entries.get(did)
 
     def valid_keys(self, did: str, at_ms: int) -> tuple[str, ...]:
-        """Return an agent's keys whose signatures count at a time; none of an unknown agent."""
+        """Return the public keys of an agent that are valid at a time; empty if it is unknown."""
         entry = self.entry(did)
         return () if entry is None else entry.valid_keys(at_ms)
 
     def is_revoked(self, did: str, at_ms: int) -> bool:
-        """Whether an agent is revoked at a time, by this cache."""
+        """Say whether this cache has a revocation of an agent that is valid at a time."""
         return self.revocations.is_revoked(did, at_ms)
 
     def apply_liveness(self, heard: Mapping[str, Liveness]) -> None:
-        """Store the newest heartbeats and probes, by agent."""
+        """Store the latest heartbeats and probes by agent."""
         for did, live in heard.items():
             if self._live.get(did) != live:
                 self._live[did] = live
                 self._note_changed(did)
 
     def may_end_wait(self, did: str, capability_id: str, at_ms: int) -> bool:
-        """Whether nodes need not wait for a capability: an agent is back, or none can come back.
+        """Say whether the nodes that wait for a capability should retry their selection.
+
+        They should if the changed agent can take work, or if all agents of the capability are
+        revoked, so that waiting is useless.
 
         Args:
             did: the agent that has changed.
@@ -127,10 +131,12 @@ class AgentHealth:
     def _find_unavailability(
         self, did: str, at_ms: int, *, payer_did: str | None, is_excluded: bool = False
     ) -> str | None:
-        """Return why an agent takes no work of a payer, or None; in the contract's order.
+        """Return why an agent takes no work of a payer, or None.
+
+        If there are several reasons, the order is that of the reference.
 
         Args:
-            payer_did: None: of all payers.
+            payer_did: the payer; None: only reasons that hold for all payers count.
         """
         entry = self._entries.get(did)
         if entry is None and did not in self._inactive:
@@ -154,8 +160,8 @@ class AgentHealth:
         return UNHEARD if live is None else drop_older_signals(live, self._stored_ms[did])
 
     def _find_condition(self, did: str, at_ms: int) -> Condition:
-        """Return whether an agent can take work of all payers, and the load that it reports."""
-        # Most agents have nothing but a card, so a thousand offers cost little.
+        """Return an agent's health for all payers, and the load that it reports."""
+        # Most agents have only a card, so this shortcut keeps choices among 1,000 agents cheap.
         if not (
             did in self._live
             or did in self._circuits
@@ -175,7 +181,7 @@ class AgentHealth:
             )
             excluded = self._find_unavailability(did, at_ms, payer_did=None)
             if excluded is None and self._declines.is_full(did, at_ms):
-                excluded = FULL  # a node that names it as its target may take it nevertheless
+                excluded = FULL  # a node that names the agent as its target still gets it
             known = self._conditions[did] = Condition(
                 excluded,
                 reported_load(live, at_ms),
@@ -185,7 +191,7 @@ class AgentHealth:
         return known
 
     def _note_changed(self, did: str) -> None:
-        """Note that an agent's condition has changed."""
+        """Drop the cached condition of an agent; call `on_changed` if it may take work again."""
         was = self._conditions.pop(did, None)
         self._mark(did)
         entry = self._entries.get(did)
@@ -193,7 +199,7 @@ class AgentHealth:
             self.on_changed(did, entry.prices)
 
     def _mark(self, did: str) -> None:
-        """Have an agent weighed anew by the choices to come."""
+        """Mark an agent as changed, so that the next choice weighs it again."""
         raise NotImplementedError
 
     def _note_chosen(self, did: str, at_ms: int) -> None:
@@ -202,17 +208,20 @@ class AgentHealth:
             self._note_changed(did)
 
     def note_taken(self, did: str) -> None:
-        """Note that an agent has taken a dispatch, so that it is left out no longer."""
+        """Note that an agent has taken a dispatch, which ends its exclusion after declines."""
         if did in self._declines:
             self._declines.forget(did)
             self._note_changed(did)
 
     def note_back(self, did: str) -> None:
-        """Let nodes that wait know that the time is over in which an agent was left out."""
+        """Note that the exclusion of an agent after a decline is over; notify waiting nodes."""
         self._note_changed(did)
 
     def is_missing(self, capability_id: str, target_agent_id: str | None, payer_did: str) -> bool:
-        """Whether the ledger may have an agent that this cache lacks, or hides from the payer."""
+        """Say whether this cache lacks the target or any agent of a capability for a payer.
+
+        The ledger may have them, so the caller refreshes the directory.
+        """
         if target_agent_id is not None:
             entry = self._entries.get(target_agent_id)
             if entry is None or self.subnets.is_hidden(entry, payer_did):
@@ -220,14 +229,14 @@ class AgentHealth:
         return not self.subnets.find_offers(capability_id, payer_did)[1]
 
     def begin(self, did: str) -> None:
-        """Count an order as in flight at the agent, also while it is queued."""
+        """Count an order as in flight at the agent, even while it is queued."""
         self._in_flight[did] += 1
         self._mark(did)
 
     def note_outcome(
         self, did: str, contact: Contact, at_ms: int, *, payer_did: str = ""
     ) -> Opened:
-        """Count an order as closed; returns for whom its end opened a circuit of the agent."""
+        """Count an order as closed; return for which payers its end opened a circuit."""
         self._in_flight[did] -= 1
         if self._in_flight[did] <= 0:
             del self._in_flight[did]
@@ -240,19 +249,20 @@ class AgentHealth:
         return opened
 
     def note_declined(self, did: str, retry_after_ms: int, at_ms: int) -> int | None:
-        """Leave an agent out that has declined a dispatch; lower its rank if it was not left out.
+        """Leave out an agent that has declined a dispatch, and lower its rank.
 
         Args:
-            retry_after_ms: for how long it asks to be left alone, 0: it does not say.
+            retry_after_ms: the time that the agent requests without dispatches; 0 without request.
 
-        Returns: until when it is left out, None if that is known already.
+        Returns: the end of the exclusion, Unix milliseconds; None if it did not change.
         """
-        if not self._declines.is_full(did, at_ms):  # else one of a burst
+        # Several declines of dispatches that were sent together lower the rank once.
+        if not self._declines.is_full(did, at_ms):
             self.note_refusal(did)
         until_ms = self._declines.note_declined(did, retry_after_ms, at_ms)
         self._note_changed(did)
         return until_ms
 
     def open_circuits(self) -> list[str]:
-        """Return the agents with an open or half-open circuit, which should be probed."""
+        """Return the agents with an open or half-open circuit, which need a probe."""
         return self._circuits.open_agents()

@@ -1,16 +1,20 @@
 """Circuit breakers: an agent that is unreachable three times in a row gets no work for a while.
 
-Each owner's own experience, kept in memory. Theory of operation: closed, it counts consecutive
-failures; the third opens it for 30 s. Then it is half open: one attempt may try, and all others
-still stay away until that one has ended. A failure opens it again for twice as long, up to 5 min;
-a success closes it. Failures of attempts that were under way when it opened say nothing new. A
-registration of the agent, which may have started anew, makes an open circuit half open at once.
-An agent has one circuit for all payers. A payer chooses its nodes' time-outs and inputs, and
-anybody can be many payers, so a time-out, or a connection that breaks over a request, counts for
-its payer alone: the third in a row, and each later one, keeps that payer's work from the agent for
-30 s. What hangs or breaks is noticed for all by the probe that an open circuit asks for, and the
-dead refuse connections. A reply to any payer's attempt forgets every failure of the agent.
-Pure; times come in. Decision agent-health-and-waiting.
+Each owner has its own circuits, in memory. Theory of operation: a closed circuit counts consecutive
+failures, and the third failure opens it for 30 s. After that the circuit is half open: one attempt
+is the trial, and no other attempt is sent until the trial has ended. If the trial fails, the
+circuit opens again for twice as long, up to 5 min. If it succeeds, the circuit closes. Failures of
+attempts that were open when the circuit opened are ignored. A registration of the agent makes an
+open circuit half open at once, because the agent may have been restarted.
+
+This circuit applies to all payers, and only failures to connect count for it. Timeouts and broken
+connections are different: a payer chooses the timeouts and inputs of its nodes, and one person can
+be many payers. So these failures (misses) count only for the payer of the attempt: the third in a
+row, and each later one, shuts the agent for that payer for 30 s. If the agent really hangs, the
+probe that an open circuit requests finds that for all payers, and a dead agent refuses connections.
+A reply to any payer's attempt clears all failures of the agent.
+
+The functions read no clock; the caller passes times. Decision agent-health-and-waiting.
 """
 
 from __future__ import annotations
@@ -26,17 +30,20 @@ from actors.ports import Contact
 CIRCUIT_FAILURES_MAX = 3
 CIRCUIT_OPEN_MS_MIN = 30_000
 CIRCUIT_OPEN_MS_MAX = 300_000
-# A trial without an outcome (its workflow was cancelled before the dispatch) blocks this long.
+# A trial without an outcome (its workflow was cancelled before the dispatch) blocks other attempts
+# for this time.
 TRIAL_MS_MAX = 30_000
-# Payers whose own failures are counted; the oldest is forgotten, and counts anew.
+# Maximum number of payers with counted misses. Beyond it, the misses of the oldest payer are
+# forgotten.
 PAYERS_MAX = 256
-# Agents with failures of one payer's own, as the choices for that payer pass them over.
+# Maximum number of agents with counted misses per payer, because each choice for the payer skips
+# the shut ones.
 AGENTS_MAX = 256
 _NONE: Final[Set[str]] = frozenset()
 
 
 class Opened(Enum):
-    """For whom the end of an attempt opened a circuit: no payer, the attempt's, or all."""
+    """For which payers the end of an attempt opened a circuit: none, its own payer, or all."""
 
     NOT = auto()
     FOR_PAYER = auto()
@@ -51,13 +58,13 @@ class _Circuit:
     trial_until_ms: int = 0
 
     def is_open(self, at_ms: int) -> bool:
-        """Whether the agent is to be left alone: open, or half open with its trial under way."""
+        """Say whether the agent gets no work: open, or half open while its trial is under way."""
         if self.open_until_ms is None:
             return False
         return at_ms < self.open_until_ms or at_ms < self.trial_until_ms
 
     def counts(self, at_ms: int) -> bool:
-        """Whether a failure now says something new: it does not while the circuit is open."""
+        """Say whether a failure counts now; failures while the circuit is open are ignored."""
         return self.open_until_ms is None or at_ms >= self.open_until_ms
 
     def begin_trial(self, at_ms: int) -> None:
@@ -65,7 +72,7 @@ class _Circuit:
             self.trial_until_ms = at_ms + TRIAL_MS_MAX
 
     def fail(self, at_ms: int) -> bool:
-        """Count a failure; returns whether it opened the circuit."""
+        """Count a failure; return whether it opened the circuit."""
         if not self.counts(at_ms):
             return False
         self.failures += 1
@@ -80,34 +87,34 @@ class _Circuit:
 
 @dataclass(slots=True)
 class _Misses:
-    """One payer's attempts at an agent without an answer; the agent is shut until `until_ms`."""
+    """One payer's consecutive misses at an agent; the agent is shut for it until `until_ms`."""
 
     count: int = 0
     until_ms: int = 0
 
 
 class Circuits:
-    """The circuits by agent; an agent without failures has none."""
+    """The circuits by agent, and the misses by payer; an agent without failures has neither."""
 
     def __init__(self) -> None:
         self._circuits: dict[str, _Circuit] = {}
-        # By payer and agent, the longest known first.
+        # Misses by payer and agent, the oldest first.
         self._misses: dict[str, dict[str, _Misses]] = {}
-        self._missed: set[str] = set()  # every agent in `_misses`, and some that were
+        self._missed: set[str] = set()  # all agents in `_misses`, and some that were in it before
 
     def __contains__(self, did: str) -> bool:
         return did in self._circuits or did in self._missed
 
     def find_shut(self, payer_did: str, at_ms: int) -> Set[str]:
-        """Return the agents from which the payer's own failures keep its work."""
+        """Return the agents that the payer's own misses shut for it."""
         own = self._misses.get(payer_did)
         return {did for did, one in own.items() if at_ms < one.until_ms} if own else _NONE
 
     def is_open(self, did: str, at_ms: int, *, payer_did: str | None) -> bool:
-        """Whether the payer's work is to be kept from the agent, on trial included.
+        """Say whether the agent gets no work of the payer, also while a trial is under way.
 
         Args:
-            payer_did: None: for all payers.
+            payer_did: the payer; None: only the circuit for all payers counts.
         """
         known = self._circuits.get(did)
         own = None if payer_did is None else self._misses.get(payer_did, {}).get(did)
@@ -115,7 +122,7 @@ class Circuits:
         return is_shut or (known is not None and known.is_open(at_ms))
 
     def next_change_ms(self, did: str, at_ms: int) -> float:
-        """Return when time alone changes the circuit of all payers, infinity if it does not."""
+        """Return when time alone changes the circuit for all payers; infinity if it does not."""
         known = self._circuits.get(did)
         if known is None or known.open_until_ms is None:
             return math.inf
@@ -123,20 +130,20 @@ class Circuits:
         return min((end_ms for end_ms in ends if end_ms > at_ms), default=math.inf)
 
     def note_chosen(self, did: str, at_ms: int) -> None:
-        """Note that the agent was chosen, which is the trial of a circuit that is half open."""
+        """Note that the agent was chosen, which begins the trial of a half-open circuit."""
         known = self._circuits.get(did)
         if known is not None:
             known.begin_trial(at_ms)
 
     def note_registered(self, did: str) -> None:
-        """Note that the agent was registered: it may have started anew, so one attempt may try."""
+        """Make an open circuit half open and clear misses, because the agent has registered."""
         known = self._circuits.get(did)
         if known is not None and known.open_until_ms is not None:
             known.open_until_ms = known.trial_until_ms = 0
         self._forget_misses(did)
 
     def note_outcome(self, did: str, contact: Contact, at_ms: int, *, payer_did: str) -> Opened:
-        """Note how an attempt ended; returns for whom that opened a circuit."""
+        """Note how an attempt ended; return for which payers that opened a circuit."""
         if contact is Contact.UNKNOWN:
             return Opened.NOT
         if contact is Contact.REACHED:
@@ -149,7 +156,7 @@ class Circuits:
         return Opened.FOR_ALL if known.fail(at_ms) else Opened.NOT
 
     def open_agents(self) -> list[str]:
-        """Return the agents with a circuit that is open or half open for a payer or for all."""
+        """Return the agents whose circuit is open or half open, for all payers or for one."""
         found = [did for did, known in self._circuits.items() if known.open_until_ms is not None]
         for own in self._misses.values():
             found += [did for did, one in own.items() if one.until_ms]
@@ -170,9 +177,10 @@ class Circuits:
         if len(own) > AGENTS_MAX:
             del own[next(iter(own))]
         if at_ms < missed.until_ms:
-            return Opened.NOT  # it was under way when the agent was shut
+            return Opened.NOT  # the attempt was open when the agent was shut
         if did in self._circuits:
-            # If it was the trial for all payers, it has told nothing: the next attempt may try.
+            # If this attempt was the trial of the circuit for all payers, it decides nothing there:
+            # the next attempt is the trial.
             self._circuits[did].trial_until_ms = 0
         missed.count += 1
         if missed.count < CIRCUIT_FAILURES_MAX:

@@ -1,9 +1,10 @@
-"""Agents that have declined a dispatch: full, or refusing connections; left out for a while.
+"""Leaves out agents that have declined a dispatch, because they are full or refuse connections.
 
-Each owner's own experience, kept in memory. An agent is left out for all payers for the time that
-it asks for, else for 1 s, doubling to 60 s with each further decline in a row. A dispatch that it
-takes ends that. Declines of dispatches that were on their way when it was left out say nothing new.
-Pure; times come in. money.md (Full agents).
+Each owner has its own declines, in memory. After a decline an agent is left out for all payers. The
+time is the one that the agent requests. Without a request it is 1 s, and doubles up to 60 s with
+each further decline in a row. When the agent takes a dispatch, it is no longer left out. Declines
+of dispatches that were sent before the agent was left out do not count as further declines.
+The functions read no clock; the caller passes times. Reference: money.md (Full agents).
 """
 
 from __future__ import annotations
@@ -13,33 +14,34 @@ from typing import Final
 
 LEFT_OUT_MS_MIN: Final = 1_000
 LEFT_OUT_MS_MAX: Final = 60_000
-# Agents that are known to have declined; the one that did so longest ago is forgotten.
+# Maximum number of agents with known declines. Beyond it, the agent with the oldest is forgotten.
 AGENTS_MAX: Final = 10_000
 
 
 class Declines:
-    """The agents whose last dispatch was declined, and until when each is left out."""
+    """The agents that have declined their latest dispatch, and until when each is left out."""
 
     def __init__(self) -> None:
-        # How often in a row, and until when; the latest decline last.
+        # By agent: the number of declines in a row, and the end of the exclusion, Unix ms. The
+        # agent with the latest decline is last.
         self._known: dict[str, tuple[int, int]] = {}
 
     def __contains__(self, did: str) -> bool:
         return did in self._known
 
     def is_full(self, did: str, at_ms: int) -> bool:
-        """Whether the agent is left out."""
+        """Say whether the agent is left out at this time."""
         return at_ms < self._known.get(did, (0, 0))[1]
 
     def next_change_ms(self, did: str, at_ms: int) -> float:
-        """Return when time alone ends that, infinity if the agent is not left out."""
+        """Return when the agent is no longer left out; infinity if it is not left out now."""
         return self._known[did][1] if self.is_full(did, at_ms) else math.inf
 
     def note_declined(self, did: str, retry_after_ms: int, at_ms: int) -> int | None:
-        """Leave an agent out. Return the end of the exclusion, None if it did not change.
+        """Leave an agent out; return the end of the exclusion, or None if it did not change.
 
         Args:
-            retry_after_ms: for how long it asks to be left alone, 0: it does not say.
+            retry_after_ms: the time that the agent requests without dispatches; 0 without request.
         """
         count, known_ms = self._known.pop(did, (0, 0))
         until_ms = max(known_ms, at_ms + retry_after_ms)
@@ -53,7 +55,7 @@ class Declines:
         return None if until_ms == known_ms else until_ms
 
     def note_registered(self, did: str) -> None:
-        """Let an agent have work again that was registered: it may have started anew."""
+        """End the exclusion of an agent that has registered, because it may have been restarted."""
         if did in self._known:
             self._known[did] = (self._known[did][0], 0)
 

@@ -1,7 +1,7 @@
-"""One workflow owner's cache of revoked agents.
+"""An owner's cache of revoked agents.
 
-The ledger decides: it refuses every attempt of a revoked agent and its result. Reference:
-features.md (Revocation); decision permissions-and-keys.
+The ledger has the final decision: it refuses all attempts and results of a revoked agent.
+Reference: features.md (Revocation); decision permissions-and-keys.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any
 
 
 class Revocations:
-    """Revoked agents, each with the end of its revocation.
+    """The revoked agents, each with the end of its revocation.
 
     Args:
-        on_changed: called with each agent whose revocation began or ended.
+        on_changed: receives the DID of each agent whose revocation began, changed or was lifted.
     """
 
     def __init__(self, on_changed: Callable[[str], None]) -> None:
@@ -23,14 +23,14 @@ class Revocations:
         self._on_changed = on_changed
 
     def __contains__(self, did: object) -> bool:
-        """Whether an agent has a revocation, also one that is over."""
+        """Say whether an agent has a revocation, even an expired one."""
         return did in self._until_ms
 
     def __bool__(self) -> bool:
         return bool(self._until_ms)
 
     def apply_rows(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Store rows (`did, expires_ms, ended_ms`)."""
+        """Store revocations from rows (`did, expires_ms, ended_ms`)."""
         for row in rows:
             if row["ended_ms"] is None:
                 until_ms = row["expires_ms"]
@@ -40,10 +40,10 @@ class Revocations:
             self._on_changed(row["did"])
 
     def is_revoked(self, did: str, at_ms: int) -> bool:
-        """Say whether an agent is revoked at a time, milliseconds."""
+        """Say whether an agent is revoked at a time, Unix milliseconds."""
         return did in self._until_ms and at_ms < self._until_ms[did]
 
     def next_change_ms(self, did: str, at_ms: int) -> float:
-        """Return when an agent's revocation ends by itself, infinity if it does not."""
+        """Return when an agent's revocation expires; infinity if it does not, or there is none."""
         until_ms = self._until_ms.get(did, math.inf)
         return until_ms if until_ms > at_ms else math.inf

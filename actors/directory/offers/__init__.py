@@ -1,1 +1,1 @@
-"""What agents offer: the prices that they ask, and whom they accept as verifiers."""
+"""Offers of agents: the prices that they ask, and the verifiers that they accept."""

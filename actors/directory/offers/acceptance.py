@@ -1,8 +1,9 @@
-"""Which agents a node may take, by what its ranking does not know: its verifier, time and failures.
+"""Says which agents a node may take, by conditions of the node that its ranking does not contain.
 
-An agent that promises its result later than the node's `timeoutMs` could never be blamed, so it is
-no candidate. After a failure or a decline the agents of other owners come first: one owner may have
-any number of agents. Reference: money.md (Promised time, Verifiers, Full agents).
+These are the verifier, the timeout, the payer's region policies and earlier failures. An agent that
+promises its result later than the node's `timeoutMs` could never be blamed for a timeout, so it is
+no candidate. After a failure or a decline, agents of other owners come first, because one owner may
+have any number of agents. Reference: money.md (Promised time, Verifiers, Full agents).
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from core.workflow.actions import SelectAgent, SelectBidder, SelectVerifier
 
 
 class Acceptance:
-    """Says which agents a node may take.
+    """Builds the functions (`Accepts`) that say which agents a node may take.
 
     Args:
-        entries: the directory's agents, by DID.
-        verifiers: says which of them accept a verifier.
+        entries: the agents of the directory by DID.
+        verifiers: says which agents accept a verifier.
         subnets: say in which regions the payer's policies permit agents.
     """
 
@@ -37,14 +38,17 @@ class Acceptance:
         self._subnets = subnets
 
     def find(self, action: SelectAgent, payer_did: str) -> Accepts | None:
-        """Return what says which agents a node may take, None for all; a target is not asked."""
+        """Return a function that says which agents a node may take; None for all.
+
+        It does not apply to the target of a node.
+        """
         chosen = self._verifiers.who_may_work(action, payer_did)
         return both(both(chosen, self.find_timely(action)), self.find_permitted(action, payer_did))
 
     def find_permitted(
         self, action: SelectAgent | SelectBidder | SelectVerifier, payer_did: str
     ) -> Accepts | None:
-        """Return what says which agents the payer's region policies permit, None for all."""
+        """Return a function that says which agents the payer's region policies permit, or None."""
         if not self._subnets:
             return None
         return self._subnets.find_accepts(payer_did, action.capability_id, self._entries)
@@ -52,7 +56,7 @@ class Acceptance:
     def find_of_node(
         self, timeout_ms: int | None, verifier_capability_id: str
     ) -> Callable[[str], Accepts | None]:
-        """Return what says of a capability which agents a node may take, before it has a payer."""
+        """Return `find` for a node without a payer, as a function of the capability's id."""
 
         def find_accepts(capability_id: str) -> Accepts | None:
             node = SelectAgent(
@@ -70,14 +74,14 @@ class Acceptance:
         return find_accepts
 
     def find_timely(self, action: SelectAgent | SelectVerifier) -> Accepts | None:
-        """Return what says which agents promise their results in time, None for all."""
+        """Return a function that says which agents promise their results in time; None for all."""
         if isinstance(action, SelectVerifier) or action.timeout_ms is None:
             return None
         entries, capability_id, timeout_ms = self._entries, action.capability_id, action.timeout_ms
         return lambda did: entries[did].promised_ms.get(capability_id, 0) <= timeout_ms
 
     def choose(self, ranking: RankedOffers, action: SelectAgent, node: Node) -> Best | None:
-        """Choose an agent, of another owner than those that have failed here if there is one."""
+        """Choose an agent; prefer owners none of whose agents has failed or declined this node."""
         best: Best | None = None
         if action.exclude:
             others = node._replace(owners=find_owners(self._entries, action.exclude))
@@ -87,12 +91,12 @@ class Acceptance:
 
 def _choose(ranking: RankedOffers, action: SelectAgent, node: Node) -> Best | None:
     seed = trial_seed(action.workflow_id, action.node, action.attempt)
-    # Locked stakes may be free by now; the ledger decides when it locks.
+    # Locked stakes may be free by now: the ledger decides when it locks the stake.
     return ranking.free.choose(node, seed) or ranking.locked.choose(node, seed)
 
 
 def both(one: Accepts | None, other: Accepts | None) -> Accepts | None:
-    """Return what says which agents both accept; None accepts all."""
+    """Return a function that says which agents both functions accept; None accepts all."""
     if one is None or other is None:
         return one or other
     return lambda did: one(did) and other(did)

@@ -1,8 +1,8 @@
-"""The prices that agents ask, for the estimate of a publish.
+"""Finds the prices that agents ask, for the estimate of a publish.
 
-A registered price is what a node pays at most. Without one it depends on the agents, of which some
-may be away and a stranger may ask anything. Reference: money.md (Prices, Per-token prices,
-Estimate).
+A registered price is the most that a node pays. Without one, the price depends on the agents: some
+of them may be away, and any stranger's agent may ask any price. Reference: money.md (Prices,
+Per-token prices, Estimate).
 """
 
 from __future__ import annotations
@@ -23,15 +23,13 @@ FindOffers = Callable[[str, str], tuple[Scope, Offers]]
 
 
 class AskedPrices:
-    """The registered prices, by capability, and what agents ask where there is none.
+    """The registered prices by capability, and the agents' prices for other capabilities.
 
     Args:
-        find_offers: returns the agents that offer a capability to a payer, by DID, after the
-            private subnets of some of them.
-        rankings: those of the selections to come.
-        published: the versions of capabilities.
-        find_of_node: returns which agents of each capability a node with a timeout and a verifier
-            may take; None: all.
+        find_offers: `Subnets.find_offers`.
+        rankings: the rankings of the directory, which selections use too.
+        published: the published versions of capabilities.
+        find_of_node: `Acceptance.find_of_node`.
         requires_stake: whether an agent needs stake for a node with a price.
     """
 
@@ -50,22 +48,23 @@ class AskedPrices:
         self._find_of_node = find_of_node
         self._requires_stake = requires_stake
         self.registered: dict[str, Price] = {}
-        # Each of a thousand nodes may ask for another target that is not registered.
+        # The agents' prices by capability. Without this cache, a publish of 1,000 nodes could walk
+        # over all agents of a capability for each node.
         self._asked: dict[str, AskingPrices] = {}
 
     def apply(self, prices: Mapping[str, Price]) -> None:
-        """Store registered prices, by capability."""
+        """Store registered prices by capability."""
         self.registered.update(prices)
 
     def forget(self, capability_id: str) -> None:
-        """Forget what a capability's agents ask: one of them has changed."""
+        """Drop the cached prices of a capability's agents, because one of the agents changed."""
         self._asked.pop(capability_id, None)
 
     def find(self, capability_id: str, target_agent_id: str | None, payer_did: str) -> AskingPrices:
-        """Return the prices that a node may be asked to pay.
+        """Return the prices that a node may have to pay.
 
-        A registered price is the limit; without one the agents' prices count. For a known target
-        that offers the capability, the target's own price.
+        If the node names a target that offers the capability, this is the target's price. Otherwise
+        it is the registered price, or, without one, the prices of all agents.
         """
         scope, offers = self._find_offers(capability_id, payer_did)
         registered = self.registered.get(capability_id)
@@ -91,16 +90,17 @@ class AskedPrices:
         verifier_capability_id: str = "",
         payer_did: str = "",
     ) -> AskingPrices:
-        """Return the prices that agents ask; the lowest ones of those that can take work now.
+        """Return the prices that agents ask, with the lowest prices of agents that can take work.
 
-        Where none can, the lowest are of those that are away, else of all. Agents paid by tokens
-        have no part in the lowest.
+        The lowest prices are those of agents that can take work now. If there are none, they are
+        those of agents with locked stakes, then of agents that are away, then of all agents. Agents
+        paid by tokens do not count for the lowest prices.
 
         Args:
-            versions: the range of the capability's versions that a node names; "": all.
-            is_trusted: only trusted agents are asked.
-            timeout_ms: the node's; None: it has none.
-            verifier_capability_id: the node's; "": it has none.
+            versions: the range of versions that the node names; "" for all.
+            is_trusted: only trusted verifiers count.
+            timeout_ms: the timeout of the node; None if it has none.
+            verifier_capability_id: the verifier capability of the node; "" if it has none.
         """
         known = self.find(capability_id, None, payer_did)
         find_accepts = self._find_of_node(timeout_ms, verifier_capability_id)
@@ -110,7 +110,7 @@ class AskedPrices:
             offered = (one for one in found if self._find_offers(one, payer_did)[1])
             ids = list(islice(offered, TRIED_MAX))
         terms = Terms(None, False, self._requires_stake)
-        if is_trusted:  # verifiers, which lock no stake
+        if is_trusted:  # verifiers lock no stake
             terms = Terms(None, False, False, TRUSTED_ONLY)
         rankings = []
         for one in ids:

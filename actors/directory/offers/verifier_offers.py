@@ -1,8 +1,9 @@
-"""Who may verify a node's result, and which agents accept a verifier that the payer has chosen.
+"""Says which agents may verify a node's result, and which agents accept the payer's verifiers.
 
-Without a choice of the payer only trusted verifiers judge, and every agent takes the node. With
-one, the node goes only to agents whose card accepts a verifier that offers the capability now. A
-verifier has another owner than the agent and the payer. Reference: money.md (Verifiers).
+By default only trusted verifiers judge, and every agent may take the node. A payer may choose a
+verifier capability. Then the node goes only to agents whose card accepts a verifier that offers
+this capability now. The owner of a verifier is neither the owner of the agent nor that of the
+payer. Reference: money.md (Verifiers).
 """
 
 from __future__ import annotations
@@ -21,16 +22,16 @@ from core.records.bounds import TRUSTED_VERIFIERS
 from core.workflow.actions import SelectAgent, SelectBidder, SelectVerifier
 from core.workflow.events import Failure, Verdict
 
-# Offers of the payer's own, or of one owner, that are passed over for one of another owner.
+# Maximum number of offers that are examined to find two different owners.
 LOOKED_AT_MAX: Final = 512
 
 
 class VerifierOffers:
-    """Knows by capability which owners have trusted agents.
+    """Counts the trusted verifiers of each capability by owner.
 
     Args:
-        entries: the directory's agents, by DID.
-        by_capability: those that can be sent work, by capability.
+        entries: the agents of the directory by DID.
+        by_capability: the public agents with an endpoint, by capability.
     """
 
     def __init__(
@@ -43,7 +44,11 @@ class VerifierOffers:
         self._trusted: dict[str, Counter[str]] = {}
 
     def count(self, entry: AgentEntry, change: int) -> None:
-        """Count an agent that can be sent work, 1, or no longer, -1."""
+        """Count a public agent with an endpoint.
+
+        Args:
+            change: 1 when the agent is added, -1 when it is removed.
+        """
         if not entry.is_trusted:
             return
         for capability_id in entry.prices:
@@ -59,7 +64,7 @@ class VerifierOffers:
         return capability_id in self._trusted
 
     def who_may_verify(self, action: SelectVerifier, payer_did: str) -> tuple[Accepts, str]:
-        """Return what says which agents may verify, and the `only` of their ranking's terms."""
+        """Return a function that says which agents may verify, and `only` for `Terms`."""
         primary = self._entries.get(action.primary_did)
         said = (
             primary.accepted_verifiers
@@ -75,9 +80,12 @@ class VerifierOffers:
         return accepts, TRUSTED_ONLY if said == TRUSTED_VERIFIERS else ""
 
     def who_may_work(self, action: SelectAgent | SelectBidder, payer_did: str) -> Accepts | None:
-        """Return what says which agents accept a verifier of the payer's choice, None without one.
+        """Return a function that says which agents accept a verifier of the payer's choice.
 
-        Costs the same however many agents there are.
+        The cost does not depend on the number of agents.
+
+        Returns:
+            None if the payer has not chosen a verifier capability.
         """
         if not action.verifier_capability_id:
             return None
@@ -102,7 +110,7 @@ class VerifierOffers:
     def find_failure(
         self, entry: AgentEntry, action: SelectAgent, payer_did: str
     ) -> Failure | None:
-        """Return why a target cannot take a node, None where it accepts a verifier."""
+        """Return the failure if a target accepts no verifier of the payer's choice, else None."""
         accepts = self.who_may_work(action, payer_did)
         if accepts is None or accepts(entry.did):
             return None
@@ -113,7 +121,10 @@ class VerifierOffers:
 
 
 def _find_two(owners: Iterable[str], barred: Collection[str]) -> list[str]:
-    """Return two different owners, or as many as there are: one is another than any agent's."""
+    """Return two different owners, if there are two, without barred ones.
+
+    Of two owners, at least one differs from the owner of any given agent.
+    """
     found: list[str] = []
     for owner_did in owners:
         if owner_did not in barred and owner_did not in found:
