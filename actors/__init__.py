@@ -1,1 +1,1 @@
-"""What runs: the Ray actors that drive workflows, own the ledger and keep time."""
+"""The running processes: Ray actors that drive workflows, write the ledger and keep time."""

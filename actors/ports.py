@@ -1,7 +1,7 @@
-"""The runner's ports, as protocols: a clock, a ledger, a dispatcher; and what travels to agents.
+"""The ports of the runner as protocols (clock, ledger, dispatcher), and the values they pass.
 
 The ports use callbacks, not awaitables, so that the same runner runs under asyncio and under the
-simulation's virtual clock. No implementation here.
+virtual clock of the simulation. This module contains no implementation.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from ledger.commands import Command, Outcome
 
 
 class Timer(Protocol):
-    """A callback that is due later."""
+    """A scheduled callback."""
 
     def cancel(self) -> None: ...
 
 
 class Clock(Protocol):
-    """Wall time in milliseconds and callbacks at a time."""
+    """Wall time in Unix milliseconds, and callbacks scheduled at such times."""
 
     def now_ms(self) -> int: ...
 
@@ -42,11 +42,11 @@ class Clock(Protocol):
 
 
 class LedgerPort(Protocol):
-    """Submits commands to the ledger; one payer's commands are committed in their order.
+    """Submits commands to the ledger, which commits the commands of one payer in their order.
 
     The port refuses no command, because each follows from a step that a machine has decided.
-    `has_room`: whether a payer may start new work beside the commands that are queued. `payer`: the
-    workflow's payer, "" for commands without one.
+    `has_room`: says whether the command queue has room for new work of a payer. `payer`: the payer
+    of the command's workflow, "" for a command without a payer.
     """
 
     def has_room(self, payer: str) -> bool: ...
@@ -57,9 +57,11 @@ class LedgerPort(Protocol):
 
 
 class InputSources(Message, frozen=True):
-    """What a node's inputs are made of: texts of results, or references of stored ones.
+    """The sources from which a node's inputs are built.
 
-    `unverified`: the result to be verified; then the node has no parents, which are not sent.
+    `results`: the results of other nodes, as JSON texts or as references to stored results.
+    `unverified`: the result that a verifier judges. Then `node` has no parents, because their
+    results are not sent.
     """
 
     node: CompiledNode
@@ -67,31 +69,33 @@ class InputSources(Message, frozen=True):
     unverified: str | BlobRef | None = None
 
 
-# No schema has this name: its text is not kept, so the agent's card is read for it.
+# The name of a schema whose text is not cached, so that the agent's card must be read. No real
+# schema has this name.
 UNREAD_SCHEMA: Final = "unread"
 
 
 class DispatchOrder(Message, frozen=True):
     """One complete request to one agent; any process of the cluster can send it.
 
-    `is_verification`: the reply is a verdict on `attempt`'s result, not a result.
+    `is_verification`: the agent is a verifier; its reply is a verdict on the result of `attempt`.
     `secret`: the agent's signing secret, None for unsigned dispatches. `payer_did`: the payer in
-    whose turn the order leaves its agent's queue. `public_key`: verifies the result's signature,
-    None where the agent has registered no key.
-    `sources`: what its inputs are made of; None when another process has sent it, so that it can be
-    held, judged and cancelled alone.
-    `key_version`: the version of the key that the attempt's token is derived from, as stored.
+    whose turn the order leaves the queue of its agent. `public_key`: verifies the signature of the
+    result, None if the agent has registered no key.
+    `sources`: the sources of the inputs. None if another process has sent the order; then this
+    process can hold, judge and cancel the order, but not send it.
+    `key_version`: the stored version of the key from which the attempt's token is derived.
     `is_cut_short`: the workflow's remaining runtime limits `timeout_ms`, not the node's timeout.
-    `capability_version`: which version of it the agent's card offers, "" where it says none.
-    `ends_ms`: when the workflow ends at the latest, after which nothing of the order is of use; 0:
-    with `timeout_ms`.
-    `input_schema`, `output_schema`: the names of its agent's schemas, "" where it has none,
-    `UNREAD_SCHEMA` where its card is to be read first.
-    `rejected`: how many verifications the node had before this attempt.
-    `promised_ms`: the time in which its agent promises its reply: a shorter `timeout_ms` says
-    nothing of the agent.
-    `traceparent`: the one that the workflow's publish brought, None without one.
-    `peer`: it goes to a peer, whose clearing account is `agent_did`; None: to an agent.
+    `capability_version`: the version of the capability that the agent's card offers, or "".
+    `ends_ms`: the latest end of the workflow, Unix milliseconds; after it the order is useless.
+    0: the order is useless after `timeout_ms`.
+    `input_schema`, `output_schema`: the names of the agent's schemas; "" if it has none,
+    `UNREAD_SCHEMA` if its card must be read first.
+    `rejected`: the number of the node's verifications before this attempt.
+    `promised_ms`: the time in which the agent promises its reply. A timeout that is shorter is not
+    the agent's fault.
+    `traceparent`: the header of the workflow's publish, None if it had none.
+    `peer`: the terms of an order to a peer, whose clearing account is `agent_did`; None for an
+    order to an agent.
     """
 
     workflow_id: str
@@ -121,16 +125,16 @@ class DispatchOrder(Message, frozen=True):
     peer: OrderTerms | None = None
 
     def without_inputs(self) -> DispatchOrder:
-        """Return the order without what its inputs are made of, which may be large."""
+        """Return the order without the sources of its inputs, which may be large."""
         return replace(self, sources=None)
 
 
 class Contact(Enum):
-    """What the end of an order tells about reaching its agent.
+    """What the end of an order shows about the connection to its agent.
 
-    `UNKNOWN`: nothing, since it was not sent, was given up, or had too little time. `UNANSWERED`:
-    no reply within the time that its payer allowed, or the connection broke. `UNREACHABLE`: no
-    connection.
+    `UNKNOWN`: nothing, because the order was not sent, was given up, or had too little time.
+    `REACHED`: the agent is reachable. `UNANSWERED`: there was no reply within the payer's timeout,
+    or the connection broke. `UNREACHABLE`: no connection could be opened.
     """
 
     UNKNOWN = auto()
@@ -140,14 +144,14 @@ class Contact(Enum):
 
 
 class DispatchPort(Protocol):
-    """Sends orders; each order gets exactly one final event unless it is aborted.
+    """Sends orders. Each order gets exactly one final event unless the caller ends it before.
 
-    `abort` notifies the agent of every order that was sent, also after `AttemptAccepted`. An
-    accepted order occupies its agent's capacity until `abort` or `release`; `hold` occupies it for
-    an order that was accepted before this process started. Orders are compared by identity.
-    `waiting`: how many orders are queued and not sent, `waiting_of`: how many of them of one payer.
-    `cancel` stops waiting for the reply of an order, and does not tell the agent. `give_up` has the
-    peer of an order cancel it; the order's final event follows.
+    Orders are compared by identity. `waiting`: the number of orders that are queued and not sent.
+    `waiting_of`: the number of these orders of one payer. `abort` ends an order, and sends the
+    agent a cancel notice if the order was sent, even after `AttemptAccepted`. `cancel` ends an
+    order without a notice. `give_up` makes the peer of an order cancel it; the order's final event
+    follows. An accepted order occupies the capacity of its agent until `abort`, `cancel` or
+    `release`. `hold` does the same for an order that was accepted before this process started.
     """
 
     @property
@@ -169,17 +173,20 @@ class DispatchPort(Protocol):
 
 
 class AgentEntry(Message, frozen=True):
-    """The part of an agent card that dispatching reads.
+    """An agent in the directory: the part of its card that selection and dispatch read.
 
-    `prices`: by capability id, and by its version's id where the card says one; None where it has
-    no price. `standing`: its standing bids. `versions`: by capability id, what the card says.
-    `input_schemas`, `output_schemas`: the names of the schemas of those capabilities that have one.
-    `is_trusted`: it may verify without being chosen. `accepted_verifiers`: whose judgement it
-    accepts where the payer chooses: "trusted", "any", or the DIDs of verifiers.
-    `promised_ms`: in which time it promises its result, of those capabilities whose card says it.
-    `private_subnet`: the private subnet that its card names, `region`: the region; "" for none.
-    `peer`: the peer that has this clearing account; None: the entry is an agent. `fee_bps`: the fee
-    here on what the peer charges.
+    `order`: the position in the order of registration, which decides between equal agents.
+    `prices`: by capability id, and also by the id of a version if the card names a version; None if
+    the card has no price. `standing`: the standing bids by capability id. `versions`: the version
+    that the card names, by capability id. `input_schemas`, `output_schemas`: the names of the
+    schemas, by the ids of capabilities that have one.
+    `former_key`: the public key before the current one, valid until `former_until_ms`.
+    `is_trusted`: the agent may verify although the payer did not choose its capability.
+    `accepted_verifiers`: the verifiers that the agent accepts if the payer chooses: "trusted",
+    "any", or DIDs. `promised_ms`: the time in which the agent promises its result, by the ids of
+    capabilities for which the card names one. `private_subnet`, `region`: from the card, or "".
+    `peer`: the peer to which this clearing account belongs; None for an agent. `fee_bps`: the fee
+    of this deployment on what the peer charges, basis points.
     """
 
     did: str
@@ -206,11 +213,11 @@ class AgentEntry(Message, frozen=True):
     fee_bps: int = 0
 
     def find_promise_ms(self, capability_id: str) -> int:
-        """Return the time in which the agent's card promises its result, milliseconds."""
+        """Return the promised time of a capability, milliseconds, or the default."""
         return self.promised_ms.get(capability_id, PROMISED_MS)
 
     def valid_keys(self, at_ms: int) -> tuple[str, ...]:
-        """Return the keys whose signatures count at a time, the current one first."""
+        """Return the public keys that are valid at a time, the current key first."""
         keys = () if self.public_key is None else (self.public_key,)
         if self.former_key is not None and at_ms < self.former_until_ms:
             return (*keys, self.former_key)
@@ -219,12 +226,13 @@ class AgentEntry(Message, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class AskingPrices:
-    """The prices that a capability's agents ask now.
+    """The current prices of a capability.
 
-    `registered`: the capability's registered price. `dearest_micro`: the highest fixed price of an
-    agent, None when no agent offers the capability. `by_token`: one agent's price per token.
-    `cheapest_micro`, `positive_micro`: the lowest fixed price, and the lowest above 0; None where
-    there is none, and for a target.
+    `registered`: the registered price. `dearest_micro`: the highest fixed price of an agent; None
+    if no agent has a fixed price. `by_token`: the token price of one of the agents that have one.
+    `cheapest_micro`: the lowest fixed price. `positive_micro`: the lowest fixed price above 0. Both
+    are None if there is no such price, and for a node with a target. If a registered price applies,
+    the agents' prices may be None.
     """
 
     registered: Price | None = None
