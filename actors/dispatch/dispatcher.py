@@ -355,7 +355,7 @@ class Dispatcher:
     # -- one order --------------------------------------------------------------------------------
 
     def _start(self, ticket: Ticket) -> None:
-        # In a later turn: who sends an order does not hear of it before `send` returns.
+        # The order begins in a later turn, so its caller gets no event before `send` returns.
         self._open.add(ticket)
         if ticket.is_large:
             ticket.is_counted = True

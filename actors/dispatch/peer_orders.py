@@ -190,15 +190,12 @@ class PeerOrders:
     async def _follow(self, order: _Order, taken: Callable[[], None] | None) -> Ended:
         """Follow an order until it ends or the attempt's timeout is over; return the outcome.
 
-        1. Wait up to `EARLIER_S` for the cancellation of the node's earlier order, which holds
-           credits at the peer. If that takes longer, another candidate gets the node.
-        2. Publish or read the order; the request waits for the order's end.
-        3. There is no reply: if nothing was ever sent, the peer is unreachable. Otherwise repeat
-           the request.
-        4. The reply contains the order's end, or its id.
-        5. The reply is a refusal. A peer lets few requests wait. If it refuses this one for that
-           reason (429), the order is polled instead.
-        6. Pause, then make the next request.
+        1. Wait `EARLIER_S` for the cancellation of the node's earlier order, which holds credits at
+        the peer. If that takes longer, another candidate gets the node. 2. Publish or read the
+        order; the request waits for the order's end. 3. Without a reply: if nothing was ever sent,
+        the peer is unreachable, else repeat the request. 4. The reply has the order's end or id.
+        5. The reply is a refusal. A peer refuses too many waiting requests (429); then this order
+        is polled instead. 6. Pause, then make the next request.
         """
         loop, timeout_s = asyncio.get_running_loop(), order.request.timeout_s
         ends_s = loop.time() + timeout_s
@@ -251,8 +248,7 @@ class PeerOrders:
                 if refused is not None:
                     order.is_open = was_open
                     return refused
-            # At that time the order has ended at the peer, and its record can still be read.
-            last_s = ends_s - loop.time() - REPLY_TIME_MS / 2_000
+            last_s = ends_s - loop.time() - REPLY_TIME_MS / 2_000  # by then it has ended there
             await asyncio.sleep(min(pause_s, max(PAUSE_S_MIN, last_s)))  # 6
             pause_s = min(
                 2 * pause_s, max(PAUSE_S_MAX, 0.0 if may_wait else (timeout_s - left_s) / 8)

@@ -343,7 +343,7 @@ class RemoteDispatch:
             if waiting is None:
                 return False
             name = takers[(number if is_offer else next(self._next_peer)) % len(takers)]
-            if is_offer:  # the other owner gets the next offer after its answer, or this time
+            if is_offer:  # the next offer to this owner follows its answer, or this timeout
                 self._waiting[did][name] = self._now_ms() + ANSWER_MS
             self._send_away(*waiting, name, is_offer=is_offer)
         return not is_offer
@@ -424,8 +424,9 @@ class RemoteDispatch:
             return self._take(ORDERS.decode(body))
         except Undecodable as error:  # the sender gets False; the other messages are handled
             log.error("got what is no message between owners reason=%s", error)
-        except Exception:  # the edge to another process: an error here would make it repeat the
-            # whole batch without end
+        except Exception:
+            # The edge to another process: an error here would make that process repeat the whole
+            # batch without end.
             log.exception("a message between owners was not taken")
         return False
 

@@ -117,7 +117,7 @@ Publish = Callable[[PublishReply | ServiceError], None]
 
 
 class Runner:
-    """All workflows of one owner.
+    """Drives all workflows of one owner. A run (`RunningWorkflow`) is one workflow in memory.
 
     Args:
         held: the shards of this owner with their epochs, which its commands carry.
