@@ -222,8 +222,8 @@ class Directory(AgentHealth):
         """Answer a machine's `SelectAgent`: the target, or the best of the healthy candidates.
 
         Args:
-            payer_did: the payer of the workflow, here and below; "" ignores what depends on payers:
-                private subnets, policies and the payer's circuits.
+            payer_did: the payer of the workflow, also in the methods below. With "" (no payer),
+                agents in private subnets are hidden, and no policies and circuits of a payer apply.
         """
         if (refused := self.subnets.find_refusal(payer_did, action.capability_id)) is not None:
             return AgentNotSelected(action.node, refused, at_ms)
@@ -313,10 +313,11 @@ class Directory(AgentHealth):
     def list_available_agents(
         self, action: SelectAgent, at_ms: int, *, payer_did: str = ""
     ) -> tuple[list[str], Failure | None]:
-        """Return at most about `SHOWN_MAX` agents that could take a node now, or the failure.
+        """Return some agents that could take a node now, or the failure if there are none.
 
-        The rules are those of `select`, but price limit and stakes are ignored, and nothing is
-        selected.
+        The rules are those of `select`, but price limit and stakes are ignored for all agents
+        except the target, and nothing is selected. At most `SHOWN_MAX` agents and the target are
+        returned.
         """
         if (refused := self.subnets.find_refusal(payer_did, action.capability_id)) is not None:
             return [], refused
@@ -459,7 +460,10 @@ class Directory(AgentHealth):
     def _find_refused(
         self, action: SelectAgent | SelectVerifier | SelectBidder, at_ms: int, payer_did: str
     ) -> Set[str]:
-        """Return the agents that a node may not take: excluded, or with a circuit of its payer."""
+        """Return the agents that a node may not take: excluded ones, and those shut for its payer.
+
+        An agent is shut for a payer after timeouts of that payer's attempts (`Circuits`).
+        """
         shut = self._circuits.find_shut(payer_did, at_ms)
         return shut | set(action.exclude) if action.exclude else shut
 
@@ -472,7 +476,7 @@ class Directory(AgentHealth):
         at_ms: int,
         payer_did: str,
     ) -> str | None:
-        """Return the reasons of a choice as JSON text; None if only one agent was available."""
+        """Return the reasons of a choice as JSON text; None if there was only one agent."""
         _, entries = self.subnets.find_offers(action.capability_id, payer_did)
         offering = len(entries) - len(entries.keys() & action.exclude)
         if offering == 1:
@@ -516,7 +520,7 @@ class Directory(AgentHealth):
 
         Args:
             permitted: says which agents the payer's region policies permit; None: all.
-            is_free: a locked stake excludes an agent; else it does not.
+            is_free: whether a locked stake excludes an agent.
         """
         did, is_verification = one.did, isinstance(action, SelectVerifier)
         timely = self._acceptance.find_timely(action)

@@ -390,7 +390,7 @@ def _build_closed(
     excluded: Mapping[str, str],
     unweighed: int,
 ) -> AuctionClosed:
-    """Return a round's record: eligible bids first, then excluded ones, each from the lowest."""
+    """Return a round's record: eligible bids, then excluded ones, both in the order of awards."""
     listed = nsmallest(
         LISTED_MAX, bids, key=lambda bid: (bid.agent_did in excluded, award_order(bid))
     )

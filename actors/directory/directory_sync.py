@@ -6,9 +6,10 @@ query that tells which kinds of rows have changed, and the sync reads the change
 second.
 
 Some requests must take effect at all owners before their reply: registering an agent, setting a
-price, staking, and a heartbeat that changes an agent's health. Each owner calls `refresh` for them.
-Other changes, such as loads and reputations, are read within 100 ms after their notice. The rate of
-looks is limited, so many changes cost an owner no more looks than few, only the reading of rows.
+price, staking, and a heartbeat that changes an agent's health. For these the service calls
+`refresh` at each owner. Other changes, such as loads and reputations, are read within 100 ms after
+their notice. The rate of looks is limited: many changes need no more looks than a few changes, and
+only the time for reading rows grows.
 Decisions agent-health-and-waiting, prices-and-budgets, fairness-and-long-work and postgres.
 """
 
@@ -131,7 +132,7 @@ class DirectorySync:
         await self._tail.close()
 
     async def refresh(self) -> None:
-        """Read all changes that are committed now; return after the directory has them.
+        """Read all changes that are committed by now; return when the directory has them.
 
         Raises:
             ServiceError: LEDGER_UNAVAILABLE when the ledger cannot be read.

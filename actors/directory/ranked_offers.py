@@ -44,8 +44,8 @@ CANDIDATES_MAX: Final = 250_000
 # A ranking that has grown by more than this factor is built anew, because `CANDIDATES_MAX` counts
 # its size at the time when it was built.
 GROWTH_MAX: Final = 2
-# If more agents than this number, and than this part of all, have changed, all are ranked anew
-# instead of moved one by one. Ranking takes a fifth of the time per agent.
+# If more than `MOVED_MAX` agents and more than 1/`MOVED_DIVISOR` of all agents have changed, all
+# agents are ranked anew. Per agent this takes a fifth of the time of moving the agent.
 MOVED_MAX: Final = 64
 MOVED_DIVISOR: Final = 4
 

@@ -264,7 +264,8 @@ class AgentQueues(Generic[Order]):
     def _close_open(self, order: Order, now_ms: int) -> str:
         """Free an order's socket; return the agent. The agent's `taken` is not changed."""
         ended = self._open[order]
-        # Before the order stops counting: a payer that has used up its share now has room after it.
+        # Check the share while the order still counts: if the payer has used up its share, its
+        # other orders may starve, and there is room for one of them afterwards.
         if self._starved and not self._is_below_share(ended.payer):
             self._wake_starved(ended.payer)
         del self._open[order]
