@@ -90,7 +90,7 @@ class AgentHealth:
         self._declines = Declines()
         self._in_flight: Counter[str] = Counter()
         # Receives the DID and the capabilities of an agent that may take work again, or that will
-        # never take work again. In both cases nodes need not wait for it any longer.
+        # never take work again. In both cases `may_end_wait` tells whether waiting nodes retry.
         self.on_changed: Callable[[str, Collection[str]], None] = lambda did, offered: None
 
     def entry(self, did: str) -> AgentEntry | None:
