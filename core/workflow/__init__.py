@@ -1,3 +1,3 @@
-"""The engine: states, graphs and the machine that drives them. Decides, never acts."""
+"""The engine's rules: the states, the graph and the state machine of a workflow. Pure."""
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a workflow machine says must be done, and one step's whole decision.
+"""The actions that a workflow machine requests, and the decision of one step.
 
-`Action` is a closed union, in the imperative: what the runner performs after the commit, its
-selections excepted, which it answers before. Nothing here acts.
+`Action` is a closed union, named in the imperative. The runner answers the selections (`Select…`)
+before the commit, and performs all other actions after the commit.
 Reference: features.md (States).
 """
 
@@ -17,17 +17,18 @@ from core.workflow.events import Record
 
 
 class SelectAgent(Message, frozen=True):
-    """Choose an agent now (before the commit); answer `AgentSelected` or `AgentNotSelected`.
+    """Select an agent before the commit. The answer is `AgentSelected` or `AgentNotSelected`.
 
-    `price_max_micro`: dearer agents are no candidates. `exclude`: who must not be taken.
-    `attempt`: the number that it will have; with the workflow's id it decides about trials.
-    `price`: the capability's price at publish. `is_by_token`: agents paid by tokens may be taken.
-    `versions`: only agents that offer a published version of this range; "": whatever they offer.
-    `verifier_capability_id`: only agents that accept a verifier which offers it; "": all agents.
-    `timeout_ms`: the node's; who promises a later result is no candidate, but for a target. None:
-    however late. `deadline_ms`: the workflow's; None: not known.
-    `region`, `is_federated`, `peer_verifier_id`: the node's; a region of None: it stays in this
-    deployment.
+    `price_max_micro`: the price limit, micro-credits. `exclude`: agents that must not be selected.
+    `attempt`: the number of the attempt that follows. With the workflow's id it decides whether a
+    new agent gets a trial. `price`: the registered price of the capability at publish.
+    `is_by_token`: agents that are paid by tokens are candidates, too. `versions`: only agents that
+    offer a published version in this range are candidates; "" for any version.
+    `verifier_capability_id`: only agents that accept a verifier with this capability are
+    candidates; "" for all agents. `timeout_ms`: the node's timeout. An agent that promises a later
+    result is no candidate, unless it is the target; None for no limit. `deadline_ms`: the
+    workflow's deadline; None if not known. `region`, `is_federated`, `peer_verifier_id`: as in
+    `CompiledNode`; with the region None the node must run in this deployment.
     """
 
     node: str
@@ -50,13 +51,14 @@ class SelectAgent(Message, frozen=True):
 
 
 class SelectBidder(Message, frozen=True):
-    """Award a round of an auction (before the commit); answer as to `SelectAgent`.
+    """Award a round of an auction before the commit. The answers are those of `SelectAgent`.
 
-    `bids`: its live ones; standing ones are in cards. `exclude`: who has failed in earlier rounds.
-    `holder_did`: who has won before and is only asked to go on, at `holder_price_micro`: nothing is
-    awarded then. `holder_bid_micro`, `holder_promised_ms`: what it has bid and promised.
-    `verifier_capability_id`, `timeout_ms`: as of `SelectAgent`.
-    `is_frozen`: only `bids` count: those of the last round.
+    `bids`: the live bids; standing bids are in agent cards. `exclude`: agents that failed in
+    earlier rounds. `holder_did`: the winner of an earlier round, which is selected again at
+    `holder_price_micro` without an award; None for an award. `holder_bid_micro`,
+    `holder_promised_ms`: the bid and the promised time of this winner. `verifier_capability_id`,
+    `timeout_ms`: as in `SelectAgent`. `is_frozen`: only `bids`, which are the bids of the last
+    round, take part; standing bids do not.
     """
 
     node: str
@@ -77,7 +79,7 @@ class SelectBidder(Message, frozen=True):
 
 
 class CloseAuction(Message, frozen=True):
-    """Ask the ledger for the round's live bids at that time; deliver `BidsHeard`."""
+    """Read the round's live bids from the ledger at `due_ms` and deliver `BidsHeard`."""
 
     node: str
     round: int
@@ -85,9 +87,11 @@ class CloseAuction(Message, frozen=True):
 
 
 class SelectVerifier(Message, frozen=True):
-    """As `SelectAgent`, for a verifier of another owner than `primary_did`'s and the payer's.
+    """Select a verifier before the commit. The answer is `VerifierSelected` or `AgentNotSelected`.
 
-    `is_verifier_chosen`: by the payer, so that `primary_did`'s card says who may verify.
+    The verifier must have another owner than the agent `primary_did`, and another than the payer.
+    `is_verifier_chosen`: the payer has chosen the verifiers' capability. The card of `primary_did`
+    then says which verifiers the agent accepts.
     """
 
     node: str
@@ -99,9 +103,9 @@ class SelectVerifier(Message, frozen=True):
 
 
 class DispatchNode(Message, frozen=True):
-    """Send the attempt to the agent, or its result to a verifier.
+    """Send the attempt to the agent, or the attempt's result to a verifier.
 
-    `verify_attempt`: the number of the verification, 0 for the attempt itself.
+    `verify_attempt`: the number of the verification; 0 for the attempt itself.
     """
 
     node: str
@@ -112,14 +116,14 @@ class DispatchNode(Message, frozen=True):
 
 
 class ScheduleRetry(Message, frozen=True):
-    """Deliver `RetryDue` at that time."""
+    """Deliver `RetryDue` at `due_ms`."""
 
     node: str
     due_ms: int
 
 
 class AwaitAgent(Message, frozen=True):
-    """Deliver `RetryDue` when an agent for it may be back, at `until_ms` at the latest."""
+    """Deliver `RetryDue` when an agent may be available again, at `until_ms` at the latest."""
 
     node: str
     capability_id: str
@@ -127,7 +131,7 @@ class AwaitAgent(Message, frozen=True):
 
 
 class AwaitResult(Message, frozen=True):
-    """Deliver a time-out of this accepted attempt, or verification, at that time.
+    """Deliver a timeout of this accepted attempt or verification at `due_ms`.
 
     `promised_ms`: the time in which the attempt's agent promised its result.
     """
@@ -141,7 +145,7 @@ class AwaitResult(Message, frozen=True):
 
 
 class AbortDispatch(Message, frozen=True):
-    """Stop waiting for this attempt; tell the agent with a cancellation notice (best effort)."""
+    """Stop waiting for this attempt and send the agent a cancellation notice (best effort)."""
 
     node: str
     attempt: int
@@ -163,7 +167,7 @@ Action = (
 
 
 class Decision(Struct):
-    """What one step decided: first commit `records`, then perform `actions`."""
+    """The decision of one step: first commit `records`, then perform `actions`."""
 
     records: list[Record] = field(default_factory=list)
     actions: list[Action] = field(default_factory=list)

@@ -1,6 +1,7 @@
-"""Compiles a checked manifest into a frozen graph in topological order, which the engine runs.
+"""Compiles a checked manifest into an immutable graph in topological order, which the engine runs.
 
-Knows structure only; no state, no prices. Its values are immutable and shared between processes.
+This file knows only the structure of a workflow, not its state or prices. The compiled values are
+sent between processes.
 Reference: features.md (Nodes).
 """
 
@@ -24,15 +25,16 @@ __all__ = ["CompiledNode", "CompiledWorkflow", "InputMapping", "WorkflowLimits",
 
 
 class CompiledNode(Message, frozen=True, kw_only=True):
-    """One node with every default filled in. `has_templates`: a payload string contains `{{`.
+    """One node with every default filled in.
 
-    `versions`: which versions of the capability it may be done by, as a range; "" for all.
-    `is_verifier_chosen`: the payer has chosen the capability of the verifier of its result.
-    `wait_for_agent_ms`: how long it waits for an agent that is away for a passing reason, 0: never.
-    `region`: the one that should run it, "" for any. `is_federated`: any peer may run it.
+    `has_templates`: whether a string of the payload contains `{{`. `versions`: the range of
+    capability versions that may execute the node; "" for all. `is_verifier_chosen`: whether the
+    payer has chosen the capability of the verifier. `wait_for_agent_ms`: the longest wait for an
+    agent that is unavailable for a passing reason; 0 for no wait. `region`: the region that should
+    run the node; "" for any. `is_federated`: whether any peer may run the node.
 
-    `payload_bytes`: of the payload's text; `template_count`: how often `{{` stands in it. They tell
-    what it costs to build the node's inputs.
+    `payload_bytes` is the length of the payload's JSON text; `template_count` is the number of `{{`
+    in this text. Both are used to estimate the cost of building the node's inputs.
     """
 
     name: str
@@ -61,20 +63,20 @@ class CompiledNode(Message, frozen=True, kw_only=True):
 
     @property
     def chosen_verifier_capability_id(self) -> str:
-        """The verifiers' capability that the payer has chosen, "" where it has chosen none."""
+        """The verifiers' capability that the payer has chosen; "" if the payer chose none."""
         return self.verifier_capability_id if self.is_verifier_chosen else ""
 
     @property
     def peer_verifier_id(self) -> str:
-        """Capability of the verifier that judges the node's result at a peer, "" for none."""
+        """The verifiers' capability for work at a peer; "" if the node is not verified."""
         return self.verifier_capability_id if self.requires_verification else ""
 
 
 class CompiledWorkflow(Message, frozen=True, kw_only=True):
-    """A whole workflow; `nodes` is in topological order, `budget_micro` is `maxBudgetCredits`.
+    """A compiled workflow; `nodes` is in topological order, `budget_micro` is `maxBudgetCredits`.
 
-    `trigger_result`: JSON of what started the run, which nodes can map as `$.trigger.result`; None
-    where nothing did, or in a template.
+    `trigger_result`: the JSON text of the trigger's result, which nodes can map as
+    `$.trigger.result`; None without a trigger, and in a template.
     """
 
     intent: str
@@ -89,7 +91,7 @@ class CompiledWorkflow(Message, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkflowLimits:
-    """Bounds and defaults of a manifest, from the settings."""
+    """The bounds and defaults of a manifest, which come from the settings."""
 
     nodes_max: int = 1_000
     timeout_ms_default: int = 60_000
@@ -107,8 +109,8 @@ def compile_workflow(
 ) -> CompiledWorkflow:
     """Check the structure of a manifest and return the compiled workflow.
 
-    Raises `ServiceError` (INVALID_MANIFEST) with the structural problems found. Reference:
-    features.md (Workflows, Nodes).
+    Raises `ServiceError` (INVALID_MANIFEST) with the structural problems of the manifest.
+    Reference: features.md (Workflows, Nodes).
     """
     plan = plan_graph(
         {name: node.depends_on for name, node in manifest.nodes.items()},

@@ -1,7 +1,8 @@
-"""What a workflow machine hears, and what it says must be stored.
+"""The events that a workflow machine takes, and the records that it returns to be stored.
 
-Two closed unions: `Event` (past tense: something happened) and `Record` (past tense: what is now
-true and must be committed); what must be done is in `actions.py`. Nothing here acts.
+Two closed unions, both named in the past tense: an `Event` has happened outside the machine. A
+`Record` is a change that the machine has decided and that must be committed. `actions.py` has the
+actions that must be performed.
 Reference: features.md (States).
 """
 
@@ -22,18 +23,19 @@ from core.workflow.transitions import NodeStatus, WorkflowStatus
 
 
 class BlobRef(Message, frozen=True):
-    """The reference of a large result: its hash and size instead of its bytes.
+    """A reference to a large result: the hash and the size stand for the bytes.
 
-    The process that receives the result creates the reference; the process that needs the bytes
-    resolves it. It is never parsed from an agent's JSON, so no result can refer to another payer's
-    bytes. `hash`: `sha256:` + hex over the result's canonical form; `size`: bytes of that form.
+    The process that receives the result creates the reference. The process that needs the bytes
+    resolves it. A reference is never parsed from an agent's JSON, so no result can refer to another
+    payer's bytes. `hash`: `sha256:` + hex over the result's canonical form. `size`: the length of
+    this form, bytes.
     """
 
     hash: str
     size: int
 
     def to_json(self) -> dict[str, Any]:
-        """Return the reference as it is stored and shown."""
+        """Return the JSON form in which the reference is stored and shown."""
         return {"$blob": self.hash, "size": self.size}
 
     @classmethod
@@ -43,30 +45,32 @@ class BlobRef(Message, frozen=True):
 
 
 class Verdict(StrEnum):
-    """What a failed attempt means for the node (retry by HTTP status)."""
+    """What follows a failed attempt: a retry, another agent, or the end of the node."""
 
     RETRYABLE = "retryable"
     FINAL_FOR_AGENT = "final_for_agent"
     FINAL = "final"
-    LOST = "lost"  # the dispatching process died: next attempt at once, not the agent's fault
+    LOST = "lost"  # the dispatching process ended: no fault of the agent; retry at once
 
 
 class Failure(Message, frozen=True):
     """Why an attempt, or a selection, failed.
 
-    `is_spared`: the agent did no wrong, although the code alone would say so: it was too busy, or
-    its connection broke. It loses neither stake nor reputation.
-    `is_unstaked`: nothing was sent, nothing is locked: other work had the agent's stake.
-    `is_forged`: the result bore a signature that is not the agent's, which costs it as fraud does.
-    `is_passing`: of a selection: an agent that may take the node is away and may come back.
-    `is_refusal`: the agent refused the inputs; it is spared where it has no schema for them.
-    `is_declined`: the agent is full or refuses connections: it has not taken the work.
+    `details`: for AGENT_UNAVAILABLE, a value of the closed list of reasons.
+    `is_spared`: the agent is not to blame, although the code alone suggests it: for example, it was
+    too busy or its connection broke. The agent loses neither stake nor reputation.
+    `is_unstaked`: nothing was sent and no stake is locked, because other work locks the agent's
+    stake.
+    `is_forged`: the signature of the result is not the agent's. The agent is slashed as for fraud.
+    `is_passing`: the selection failed because an agent is unavailable that may come back soon.
+    `is_refusal`: the agent refused the inputs.
+    `is_declined`: the agent is full or refuses connections, so it has not taken the work.
     """
 
     code: NodeErrorCode
     message: str
     verdict: Verdict = Verdict.RETRYABLE
-    details: str | None = None  # the closed list of AGENT_UNAVAILABLE
+    details: str | None = None
     target_agent_id: str | None = None
     retry_after_ms: int = 0
     is_spared: bool = False
@@ -81,7 +85,7 @@ class Failure(Message, frozen=True):
 
 
 class WorkflowAccepted(Message, frozen=True):
-    """The workflow begins: its roots become ready."""
+    """The workflow begins, and its roots become ready."""
 
     at_ms: int
 
@@ -89,10 +93,11 @@ class WorkflowAccepted(Message, frozen=True):
 class AgentSelected(Message, frozen=True):
     """Answers `SelectAgent` or `SelectBidder`: this agent takes the node at this price.
 
-    `selection_json`: who was weighed and why this one won, None where there was no choice.
-    `token_price`: it is paid by tokens; then `price_micro` says nothing. `stake_micro`: what of its
-    stake is locked while it is at work. `closed`: the auction that it has won.
-    `promised_ms`: the time in which it promises its result. `is_own`: it has the payer's owner.
+    `selection_json`: the candidates and the reasons of the choice; None if there was no choice.
+    `token_price`: the price per token; None for a fixed price. `price_micro` counts only without
+    it. `stake_micro`: the part of the agent's stake that is locked during the attempt. `closed`:
+    the auction round that the agent has won. `promised_ms`: the time in which the agent promises
+    its result. `is_own`: whether the agent and the payer have the same owner.
     """
 
     node: str
@@ -108,7 +113,7 @@ class AgentSelected(Message, frozen=True):
 
 
 class AgentNotSelected(Message, frozen=True):
-    """Answers `SelectAgent`, `SelectBidder` or `SelectVerifier`: no agent can take it."""
+    """Answers `SelectAgent`, `SelectBidder` or `SelectVerifier`: no agent can take the node."""
 
     node: str
     failure: Failure
@@ -117,7 +122,7 @@ class AgentNotSelected(Message, frozen=True):
 
 
 class BidsHeard(Message, frozen=True):
-    """The round's time is over; these are all the bids that came in it, as the ledger says."""
+    """The window of an auction round is over; `bids` are all live bids that the ledger has."""
 
     node: str
     round: int
@@ -126,7 +131,7 @@ class BidsHeard(Message, frozen=True):
 
 
 class WorkStarted(Message, frozen=True):
-    """The request was handed to the socket; the node's clock runs from here."""
+    """The request was written to the socket; the attempt's timeout starts at `at_ms`."""
 
     node: str
     attempt: int
@@ -134,10 +139,10 @@ class WorkStarted(Message, frozen=True):
 
 
 class AttemptAccepted(Message, frozen=True):
-    """The agent works on and will hand its result in; its time runs from `started_ms`.
+    """The agent replied 202 and will send its result later; its timeout starts at `started_ms`.
 
-    `verify_attempt`: of the verification that was accepted, 0 when it is the attempt itself.
-    `input_hash`: over what it was sent, kept for the day of its result.
+    `verify_attempt`: the number of the accepted verification; 0 for the attempt itself.
+    `input_hash`: the hash of the inputs that were sent, stored with the result when it arrives.
     """
 
     node: str
@@ -149,10 +154,11 @@ class AttemptAccepted(Message, frozen=True):
 
 
 class SettledBy(Message, frozen=True):
-    """Who ends an attempt instead of its agent, and what the payer names for it, micro-credits.
+    """The caller that ends an accepted attempt instead of its agent.
 
-    `named_micro` None: the payer names nothing. `right`, `reason`: the single right that permitted
-    it; "" for a usual key's.
+    `named_micro`: the payment that the payer names, micro-credits; None if the payer names none.
+    `right`: the single right that permitted the call, `reason`: the reason that the caller gave;
+    both are "" for an ordinary key.
     """
 
     did: str
@@ -164,12 +170,13 @@ class SettledBy(Message, frozen=True):
 class AttemptSucceeded(Message, frozen=True):
     """The agent replied with a result.
 
-    The result is in `result_json`, in canonical form, or behind `result_ref` when it is large.
-    Hashes are `sha256:` + hex over the JCS forms. `settled_by`: who has ended the attempt of an
-    agent that had accepted it; None: an agent's reply. `signature`: `ed25519:` + base64 over the
-    result, valid by the agent's key `signed_key` (base64); None: not signed, or not checked.
-    `charged_micro`: what a peer charged for it, the fee here included, which is what is paid; the
-    peer has had the result verified where the node requires that. None: the reply of an agent.
+    `result_json` is the result in canonical form; for a large result it is None and `result_ref`
+    refers to the result. Hashes are `sha256:` + hex over the JCS forms. `settled_by`: the caller
+    that ended an accepted attempt; None if the agent replied. `signature`: `ed25519:` + base64 over
+    the result, valid under the agent's key `signed_key` (base64); None if the result is not signed
+    or the signature was not checked. `charged_micro`: the amount that a peer charged plus the fee
+    of this deployment, which is the payment; None for an agent of this deployment. A peer has
+    already had the result verified if the node requires a verification.
     """
 
     node: str
@@ -190,8 +197,8 @@ class AttemptSucceeded(Message, frozen=True):
 class AttemptFailed(Message, frozen=True):
     """The agent refused, failed, timed out, or could not be reached.
 
-    `charged_micro`: what a peer charged for a result that is refused, as of `AttemptSucceeded`: a
-    verification there rejected it, or its agent is revoked.
+    `charged_micro`: the amount that a peer charged, as in `AttemptSucceeded`, for a result that is
+    not accepted: a verification at the peer rejected the result, or the result's agent is revoked.
     """
 
     node: str
@@ -203,7 +210,7 @@ class AttemptFailed(Message, frozen=True):
 
 
 class VerifierSelected(Message, frozen=True):
-    """Answers `SelectVerifier`. `is_trusted`: its rejection may cost the agent stake."""
+    """Answers `SelectVerifier`. `is_trusted`: a rejection may cost the agent stake."""
 
     node: str
     agent_did: str
@@ -213,9 +220,10 @@ class VerifierSelected(Message, frozen=True):
 
 
 class VerificationFinished(Message, frozen=True):
-    """The verifier judged (approved true or false) or could not (failure set).
+    """The verifier gave a verdict (`approved`), or the verification failed (`failure`).
 
-    `approved` None: its result says neither, which rejects at no cost for the agent.
+    `approved` None: the verifier's result contains no verdict. The node's result is then rejected,
+    but the agent is not blamed. `verify_attempt` None: the open verification.
     """
 
     node: str
@@ -224,7 +232,7 @@ class VerificationFinished(Message, frozen=True):
     failure: Failure | None
     started_ms: int
     at_ms: int
-    verify_attempt: int | None = None  # None: the one that is open
+    verify_attempt: int | None = None
 
 
 def failed_event(
@@ -239,7 +247,7 @@ def failed_event(
     """Return the event of a failed attempt, or of its failed verification.
 
     Args:
-        verify_attempt: of the verification, 0 when it is the attempt itself.
+        verify_attempt: the number of the verification; 0 for the attempt itself.
     """
     if verify_attempt:
         return VerificationFinished(
@@ -249,10 +257,10 @@ def failed_event(
 
 
 class RetryDue(Message, frozen=True):
-    """The delay before the node's next attempt, or its verifier's, is over.
+    """The delay before the node's next attempt or verification is over.
 
-    To a node that waits for an agent it says that one may be there, or at the end of that wait that
-    the wait is over.
+    For a node that waits for an agent, this event means that an agent may be available again, or
+    that the wait is over.
     """
 
     node: str
@@ -260,20 +268,20 @@ class RetryDue(Message, frozen=True):
 
 
 class AgentRevoked(Message, frozen=True):
-    """An agent is revoked: what it has here, to do or to judge, is taken from it."""
+    """An agent is revoked: its open attempts and verifications in this workflow end."""
 
     agent_did: str
     at_ms: int
 
 
 class RuntimeExceeded(Message, frozen=True):
-    """`maxRuntimeMs` is over."""
+    """The workflow has run longer than `maxRuntimeMs`."""
 
     at_ms: int
 
 
 class CancelRequested(Message, frozen=True):
-    """A caller with the right to do so cancels the workflow."""
+    """An authorized caller cancels the workflow."""
 
     reason: str
     details: str
@@ -303,22 +311,25 @@ Event = (
 
 
 class NodeColumns(Struct):
-    """A node's row, whole: also its open attempt, from which recovery continues.
+    """All columns of a node's row. Recovery continues the open attempt from them.
 
-    `attempt` counts from 1 (0: never dispatched); `agents_tried` are those who failed finally.
-    `verifier_did` is set while a verification is open. `verify_attempt` counts the node's
-    verifications over all its attempts, `verify_retries_used` the failed ones of the open result.
-    `cost_micro` is everything paid for the node so far, its verifiers included. A result is in
-    `result_json`, or behind `result_ref` when it is large. A stored `running` without a result is
-    an attempt that the agent has accepted: its result is awaited until `deadline_ms`, its inputs
-    had `input_hash`. `selection_json` says why the open attempt's agent was chosen. `price_json` is
-    set when that agent is paid by tokens: `price_micro` is its limit until its result is there.
-    `stake_micro` is what is locked with the open attempt. `auction_round` is the last that was
-    opened; live bids are taken until `auction_closes_ms`, None when there is nothing to wait for.
-    `key_version`: by which the tokens of the open attempt and its verifications are derived, 0
-    before the first attempt. `promised_ms`: the time in which the open attempt's agent promised its
-    result. `is_own`: that agent has the payer's owner. `counts_as`: how the node's end counts for
-    the reputation of its last agent (`rules/node_ends.py`); None: it does not, or has not ended.
+    `attempt` counts from 1; 0 means that the node was never dispatched. `agents_tried`: the agents
+    that failed the node finally. `verifier_did` is set while a verification is open.
+    `verify_attempt` counts the verifications of all attempts of the node. `verify_retries_used`
+    counts the failed verifications of the open result. `cost_micro`: the sum of all payments for
+    the node so far, its verifiers included. `result_json` is the result; for a large result it is
+    None and `result_ref` refers to the result. A stored `running` row without a result is an
+    attempt that the agent has accepted: the owner waits for the result until `deadline_ms`, and
+    `input_hash` is the hash of the inputs. `selection_json`: why the agent of the open attempt was
+    chosen. `price_json`: the agent's price per token; None for a fixed price. With it,
+    `price_micro` is the limit until the result arrives. `stake_micro`: the stake that the open
+    attempt locks. `auction_round`: the number of the last round that was opened.
+    `auction_closes_ms`: until when the open round takes live bids; None if no round takes bids.
+    `key_version`: the version of the key that derives the tokens of the open attempt and its
+    verifications; 0 before the first attempt. `promised_ms`: the time in which the agent of the
+    open attempt promised its result. `is_own`: whether this agent and the payer have the same
+    owner. `counts_as`: how the node's end counts for the reputation of its last agent
+    (`rules/node_ends.py`); None if it does not count or the node has not ended.
     """
 
     node: str
@@ -356,17 +367,18 @@ class NodeColumns(Struct):
 
 
 class NodeChanged(NodeColumns, Message, frozen=True):  # type: ignore[misc]  # columns change
-    """A node's row after a step, which holds at most one `NodeChanged` per node."""
+    """A node's row after a step. One step has at most one `NodeChanged` per node."""
 
 
 class AttemptFinished(Message, frozen=True):
     """One line of the append-only history of attempts, unique by (node, kind, attempt).
 
-    `kind`: primary, or verify (then `attempt` is the `verify_attempt`). `outcome`: success, error,
-    timeout, lost, discarded (cancelled); of a verification also rejected. A primary line says that
-    the agent replied with a result; whether it was accepted and paid, the node's row says.
-    `queued_ms`: when the attempt was opened. `signature`: over its result, valid by the agent's key
-    `signed_key`.
+    `kind`: `primary` for an attempt, `verify` for a verification; `attempt` is then its
+    `verify_attempt`. `outcome`: success, error, timeout, lost or discarded; a verification may also
+    have the outcome rejected. A `primary` line with the outcome success says only that the agent
+    replied with a result. The node's row says whether the result was accepted and paid.
+    `queued_ms`: when the attempt was opened. `signature`: the agent's signature over the result,
+    valid under the agent's key `signed_key`.
     """
 
     node: str
@@ -386,10 +398,11 @@ class AttemptFinished(Message, frozen=True):
 
 
 class NodePaid(Message, frozen=True):
-    """Gross payment due to an agent out of the escrow, micro-credits, more than 0.
+    """A payment from escrow to an agent, before the fee. Micro-credits, more than 0.
 
-    `line`, paid once, is the node's name; for its verifiers the name + `#verify`, then + `#verify2`
-    and so on for further verifications after a rejection (money.md, Verifiers).
+    `line` identifies the payment; each line is paid once. The line of the agent is the node's name.
+    The lines of verifiers are the name + `#verify`, then `#verify2` and so on (money.md,
+    Verifiers).
     """
 
     line: str
@@ -398,7 +411,7 @@ class NodePaid(Message, frozen=True):
 
 
 class StakeLocked(Message, frozen=True):
-    """The attempt puts this much of its agent's stake at risk, micro-credits, more than 0."""
+    """An attempt locks this part of its agent's stake, micro-credits, more than 0."""
 
     node: str
     attempt: int
@@ -407,10 +420,11 @@ class StakeLocked(Message, frozen=True):
 
 
 class StakeFreed(Message, frozen=True):
-    """The attempt has ended, and with it the lock; how much of it is lost, the ledger decides.
+    """An attempt has ended, which frees the locked stake. The ledger decides how much is slashed.
 
-    `is_forged`: it ended with a signature that is not the agent's. `failure_code`: the agent is
-    given up for the node because of this failure of its own; None when it is not to blame.
+    `is_forged`: the signature of the attempt's result is not the agent's. `failure_code`: the
+    failure of the agent because of which it is given up for the node; None if the agent is not
+    given up or not to blame.
     """
 
     node: str
@@ -422,7 +436,7 @@ class StakeFreed(Message, frozen=True):
 
 
 class AuctionOpened(Message, frozen=True):
-    """A round of a node's auction begins; its terms are those of every bid in it."""
+    """A round of a node's auction begins; every bid in the round is subject to these terms."""
 
     node: str
     round: int
@@ -434,10 +448,12 @@ class AuctionOpened(Message, frozen=True):
 
 
 class AuctionClosed(Message, frozen=True):
-    """A round is over. `winner_did` None: no agent has won; `is_cancelled`: none was to win.
+    """A round of an auction is over.
 
-    `bids`: the lowest that were weighed, standing ones as they were then; `excluded`: by agent, why
-    its bid took no part; `unlisted`: how many bids there were besides.
+    `winner_did` None: no agent has won. `is_cancelled`: the round ended without an award, because
+    the node ended. `bids`: some of the bids, standing bids included. The lowest eligible bids come
+    first, excluded bids last. `excluded`: pairs of an agent and the reason why its bid is excluded.
+    `unlisted`: the number of bids that are not in `bids`.
     """
 
     node: str
@@ -451,7 +467,7 @@ class AuctionClosed(Message, frozen=True):
 
 
 class WorkflowChanged(Message, frozen=True):
-    """The workflow's status after a step; a terminal one also releases the escrow."""
+    """The workflow's status after a step. The commit of a terminal status releases the escrow."""
 
     status: WorkflowStatus
     at_ms: int

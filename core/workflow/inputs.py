@@ -1,7 +1,8 @@
-"""Builds an agent's inputs: a node's payload with what it maps of its ancestors' results.
+"""Builds an agent's inputs: the payload of a node, with values mapped from earlier results.
 
-Results fill templates of the payload, but templates in results are not expanded. What a few bytes
-of a manifest ask for can be far larger than a dispatch, so it is measured while it is built.
+Mapped values fill the templates of the payload. Templates inside results are not expanded. A few
+bytes of a manifest can request inputs that are far larger than a dispatch may be, so the size is
+counted while the inputs are built.
 Reference: features.md (Inputs, Dispatch).
 """
 
@@ -19,29 +20,29 @@ from core.wording import counted, kind_of, names_text, quoted
 from core.workflow.dag import CompiledNode
 from core.workflow.events import Failure, Verdict
 
-# Inputs stand twice in a dispatch, as `inputs` and as `input`.
+# A dispatch contains the inputs twice, as `inputs` and as `input`.
 _COPIES: Final = 2
 _NAME_CHARS_MAX: Final = 80
 _WHERE_CHARS_MAX: Final = 200
-# Possessive, and blanks are stripped afterwards: every character is looked at once. `\s*` beside
-# the name tries each split of a run of blanks, which took a minute for 5,000 of them.
+# The quantifier is possessive and blanks are stripped afterwards, so each character is read once.
+# With `\s*` beside the name, the regex tries each split of a run of blanks: 5,000 took a minute.
 _TEMPLATE = re.compile(r"\{\{([^{}]*+)\}\}")
 
 
 class _Absent(Exception):
-    """A mapping's path is absent in the result; the text says where it ended."""
+    """The result has no value at a mapping's path; the text says where the path ended."""
 
 
 class _TooLarge(Exception):
-    """What is built exceeds a dispatch."""
+    """The inputs are larger than a dispatch may be."""
 
 
 class DispatchRoom:
-    """The bytes that are left of a dispatch.
+    """The remaining bytes of a dispatch body.
 
     Args:
-        bytes_max: largest dispatch body.
-        left: what was left of it before; None: all of it.
+        bytes_max: the largest size of a dispatch body.
+        left: the remaining bytes at the start; None for `bytes_max`.
     """
 
     __slots__ = ("_bytes_max", "left")
@@ -51,12 +52,12 @@ class DispatchRoom:
         self.left = bytes_max if left is None else left
 
     def failure(self) -> Failure:
-        """Return the failure of a dispatch that exceeds it."""
+        """Return the failure of a dispatch that is too large."""
         message = f"the dispatch has more than {self._bytes_max} bytes, limit {self._bytes_max}"
         return Failure(NodeErrorCode.INPUT_TOO_LARGE, message, Verdict.FINAL)
 
     def take(self, size: int) -> None:
-        """Use bytes up. Raises `_TooLarge`."""
+        """Subtract bytes. Raises `_TooLarge` when fewer are left."""
         self.left -= size
         if self.left < 0:
             raise _TooLarge
@@ -65,11 +66,11 @@ class DispatchRoom:
 def map_inputs(
     node: CompiledNode, results: Mapping[str, Any], room: DispatchRoom
 ) -> dict[str, Any] | Failure:
-    """Return the mapped inputs whose sources are among these results, or the failure.
+    """Return the mapped inputs, by name, whose sources are in `results`; or the failure.
 
     Args:
-        results: some of those that the node's inputs need, by name.
-        room: what is left of the dispatch; what is mapped is taken from it.
+        results: some of the results that the node's inputs need, by the name of the source.
+        room: the remaining bytes of the dispatch; the mapped inputs are subtracted.
     """
     mapped: dict[str, Any] = {}
     sizes: dict[int, int] = {}  # by the identity of a value, which `results` keeps alive
@@ -96,8 +97,8 @@ def fill_payload(
     """Return a copy of the payload with its templates filled, or the failure.
 
     Args:
-        mapped: the mapped inputs, which its templates may name.
-        room: what is left of the dispatch.
+        mapped: the mapped inputs, which templates may name.
+        room: the remaining bytes of the dispatch; the filled templates are subtracted.
     """
     if not node.has_templates:
         return dict(node.payload)
@@ -110,10 +111,10 @@ def fill_payload(
 
 
 def weigh_inputs(node: CompiledNode, sizes: Mapping[str, int]) -> int:
-    """Return how many bytes of JSON are read and written at most to build a node's inputs.
+    """Return an upper bound of the JSON bytes read and written to build a node's inputs.
 
     Args:
-        sizes: of the texts of the results that they need, by name.
+        sizes: the sizes in bytes of the results that the inputs need, by the name of the source.
     """
     mapped = [sizes[mapping.source] for mapping in node.mappings]
     whole = [sizes[parent] for parent in node.depends_on]
@@ -122,22 +123,22 @@ def weigh_inputs(node: CompiledNode, sizes: Mapping[str, int]) -> int:
 
 
 def weigh_templates(node: CompiledNode, value_bytes_max: int) -> int:
-    """Return how many bytes the templates of a payload become at most.
+    """Return an upper bound of the bytes of a payload's filled templates.
 
     Args:
-        value_bytes_max: the size of the largest mapped input.
+        value_bytes_max: the size of the largest mapped input, bytes.
     """
     return node.template_count * max(node.payload_bytes, value_bytes_max)
 
 
 def sent_bytes(value: Any) -> int:
-    """Return how many bytes a JSON value has at least in canonical form; exactly, but for texts."""
+    """Return the size of a JSON value in canonical form, bytes; for scalars a lower bound."""
     if type(value) is str:
         return len(value)
     if type(value) is not dict and type(value) is not list:
         return 1
     text = write_json(value)
-    # Floats without decimals and those from 10^16 to 10^20 may be shorter there.
+    # Whole floats, and floats from 10^16 to 10^20, may be shorter in canonical form.
     if b".0" in text or b"e1" in text or b"e20" in text:
         return len(canonical(value))
     return len(text)
@@ -168,7 +169,7 @@ def template_names(value: Any) -> set[str]:
 
 
 def _fill_templates(value: Any, values: Mapping[str, Any], room: DispatchRoom) -> Any:
-    """Return `value` with `{{name}}` replaced in every string in it; unknown names stay."""
+    """Return a copy with `{{name}}` replaced in every string; unknown names stay unchanged."""
     if isinstance(value, str):
         return _TEMPLATE.sub(lambda match: _template_text(match, values, room), value)
     if isinstance(value, dict):
@@ -189,7 +190,7 @@ def _template_text(match: re.Match[str], values: Mapping[str, Any], room: Dispat
 
 
 def _has(value: Any) -> str:
-    """Return what a mapping could have taken: the names there are, never a value."""
+    """Describe a value in which a mapping's step was not found, without showing its values."""
     if isinstance(value, dict):
         return "which has " + (names_text(value, len(value)) or "no members")
     if isinstance(value, list):

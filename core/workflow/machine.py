@@ -1,15 +1,16 @@
-"""The machine that drives one workflow: events in, records to commit and actions to perform out.
+"""The state machine of one workflow: events in, records to commit and actions to perform out.
 
-Rules of this file: nothing waits, acts or reads a clock; states change only by the table; a step
-either decides completely or raises `IllegalTransition` with the state unchanged. Replies that are
-late, repeated or after the end are no error: they get an empty decision.
+Rules of this file: no code here waits, acts or reads a clock. States change only by the transition
+table. A step either decides completely or raises `IllegalTransition` and leaves the state
+unchanged. A late or repeated reply, or one after the workflow's end, gets an empty decision.
 
-Theory of operation. A node becomes ready when the count of its unmet dependencies falls to 0; the
-machine asks for an agent and gets the answer within the same step. A node whose attempt fails goes
-through `failed`: back to `ready` at once (another agent, a lost process), to `ready` with a time
-(back-off), or to its end. The first node that fails finally ends every undispatched node; open
-attempts may finish and are paid. Then the workflow ends. The machine owns a `WorkflowState`; each
-event has a function over it in `rules`, found in the table at the end of this file.
+Theory of operation. A node becomes ready when the count of its unmet dependencies falls to 0. The
+machine then requests an agent and gets the answer within the same step. A node whose attempt fails
+goes through `failed`. From there it returns to `ready` at once (another agent takes the node, or
+the dispatching process was lost), returns to `ready` after a back-off, or ends. The first node that
+fails finally ends every node that was not dispatched. Open attempts may finish and are paid. Then
+the workflow ends. The machine owns a `WorkflowState`. The table at the end of this file maps each
+event to the function in `rules` that changes this state.
 Reference: features.md (States, Nodes, Verification).
 """
 
@@ -75,14 +76,14 @@ from core.workflow.workflow_state import (
 
 
 class WorkflowMachine:
-    """One workflow.
+    """The state machine of one workflow.
 
     Args:
-        hold_micro: the escrow's amount.
-        reserved: the reservation of each node, verifier included (the estimate).
-        deadline_ms: the end of `maxRuntimeMs`.
-        terms: the price terms of nodes that have more than a number.
-        key_version: of the deployment's key by which tokens of new attempts are derived.
+        hold_micro: the amount in escrow, micro-credits.
+        reserved: the reservation of each node in micro-credits, its verifier's price included.
+        deadline_ms: when `maxRuntimeMs` is over, Unix milliseconds.
+        terms: the price terms by node; nodes with a plain price have none.
+        key_version: the version of the deployment's key that derives the tokens of new attempts.
     """
 
     def __init__(
@@ -117,9 +118,10 @@ class WorkflowMachine:
         )
 
     def step(self, event: Event) -> Decision:
-        """Return the decision on an event.
+        """Change the state by an event and return the decision.
 
-        Raises `IllegalTransition`, state unchanged, for an event that cannot happen now.
+        Raises `IllegalTransition`, with the state unchanged, for an event that cannot happen in
+        this state.
         """
         decision = Decision()
         workflow = self._workflow
@@ -139,34 +141,37 @@ class WorkflowMachine:
 
     @property
     def started_ms(self) -> int | None:
-        """When its first node was dispatched; None before, or when that was before its restore."""
+        """When the workflow changed to running, normally at the first dispatch.
+
+        None before this change, and in a workflow that was restored after this change.
+        """
         return self._workflow.started_ms
 
     @property
     def succeeded_ms(self) -> int | None:
-        """When its last node succeeded; None while it has not."""
+        """When the last node succeeded; None before the workflow has succeeded."""
         return self._workflow.succeeded_ms
 
     @property
     def hold_micro(self) -> int:
-        """The escrow's amount, micro-credits."""
+        """The amount in escrow, micro-credits."""
         return self._workflow.budget.hold_micro
 
     @property
     def spent_micro(self) -> int:
-        """The payments so far, micro-credits."""
+        """The sum of the payments so far, micro-credits."""
         return self._workflow.budget.spent_micro
 
     def node(self, name: str) -> NodeState:
-        """Return a node's state, for reading only. Raises KeyError."""
+        """Return a node's state, which the caller must not change. Raises KeyError."""
         return self._workflow.nodes[name]
 
     def find_most_due(self, name: str) -> int:
-        """Return the most that a node's open attempt may cost at a peer, micro-credits."""
+        """Return the maximum that a peer may charge for a node's open attempt, micro-credits."""
         return peer_price_max_micro(self._workflow, self._workflow.nodes[name])
 
     def row_of(self, name: str) -> NodeChanged:
-        """Return the last stored form of a node that has succeeded. Raises KeyError."""
+        """Return the stored row of a node that has succeeded, with its result. Raises KeyError."""
         row, result = self._workflow.nodes[name].row(), self._workflow.results[name]
         if isinstance(result, BlobRef):
             return replace(row, result_ref=result)
@@ -177,7 +182,7 @@ class WorkflowMachine:
         return agents_at_work(self._workflow)
 
     def results_for(self, name: str) -> dict[str, str | BlobRef]:
-        """Return the texts of the results that this node's inputs need, or their `BlobRef`s."""
+        """Return the results that this node's inputs need, by source: JSON texts or `BlobRef`s."""
         node = self.compiled.nodes[name]
         sources = (*node.depends_on, *(mapping.source for mapping in node.mappings))
         results, cause = self._workflow.results, self.compiled.trigger_result
@@ -193,15 +198,16 @@ class WorkflowMachine:
         agents_used: Mapping[str, Sequence[str]],
         at_ms: int,
     ) -> Decision:
-        """Go on with a stored, unfinished workflow, from its initial state; return the decision.
+        """Load a stored, unfinished workflow into a new machine and return the decision.
 
         Args:
+            status: the stored status of the workflow.
             nodes: the stored rows; a node without a row was never ready.
             agents_used: by node, the agents of its ended attempts, in order, repeats included.
-            at_ms: now.
+            at_ms: the current time, Unix milliseconds.
 
-        1. Rows become states. 2. If the deadline has passed, the workflow ends. 3. Otherwise open
-        work goes on (`rules/restoration.py`).
+        1. Load the rows into node states. 2. If the deadline has passed, end the workflow.
+        3. Otherwise resume the open work (`rules/restoration.py`).
         """
         workflow = self._workflow
         workflow.status = WorkflowStatus(status)
@@ -215,7 +221,7 @@ class WorkflowMachine:
 
 
 def _not_selected(workflow: WorkflowState, event: AgentNotSelected, decision: Decision) -> None:
-    """Handle a missing agent or a missing verifier, which have the same event."""
+    """Handle the event that no agent, or no verifier, was found for a node."""
     state = find_node(workflow, event.node)
     if state.awaiting is AwaitedSelection.VERIFIER:
         verifier_not_selected(workflow, state, event.failure, event.at_ms, decision)

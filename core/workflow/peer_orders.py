@@ -1,8 +1,9 @@
-"""An order: the workflow of one node that is published at a peer for one attempt, and its record.
+"""Writes the orders sent to peers, and reads the records and refusals that peers reply.
 
-Pure. What a peer replies is not trusted: a record that is not the order's, or that charges more
-than was agreed, is a failure, and nothing is paid for it. Reference: features.md (Nodes at
-peers), money.md (Work of peers).
+An order is a workflow of one node that is published at a peer for one attempt. Pure. The reply of a
+peer is not trusted. If a record is not that of the order, or charges more than was agreed, the
+order fails and nothing is paid for it.
+Reference: features.md (Nodes at peers), money.md (Work of peers).
 """
 
 from __future__ import annotations
@@ -25,17 +26,17 @@ from core.records.statuses import NodeStatus, WorkflowStatus
 from core.wording import quoted
 from core.workflow.events import Failure, Verdict
 
-# The only node of an order. Its name there tells nothing of the workflow here.
+# The name of the only node of an order. It reveals nothing about the workflow here.
 NODE: Final = "node"
 # Prefix of an order's intent; the `eventId` of the attempt follows.
 ORDER_INTENT: Final = "order "
-# The order ends there before the attempt ends here, by the time that the reply may take.
+# The timeout of the order is shorter than the timeout of the attempt: by this time for the reply,
 REPLY_TIME_MS: Final = 1_000
-# And by the time that 1 MiB of inputs may take to arrive.
+# and by this time for each MiB of inputs to arrive.
 TRANSFER_MS: Final = 3_000
 _TEXT_CHARS_MAX: Final = 300
 _ID: Final = re.compile(r"[0-9A-Za-z-]{1,64}")
-# Error codes there after which another candidate gets the node at once.
+# Error codes of the peer that mean that no agent took the node: another candidate gets it at once.
 _NOT_TRIED: Final = frozenset(
     {
         NodeErrorCode.NO_CANDIDATE, NodeErrorCode.AGENT_UNAVAILABLE, NodeErrorCode.BUDGET_EXCEEDED,
@@ -47,15 +48,16 @@ _FINAL: Final = frozenset(
 )
 _ENDED: Final = frozenset(WorkflowStatus) - {WorkflowStatus.PENDING, WorkflowStatus.RUNNING}
 _TIMEOUTS: Final = frozenset({NodeErrorCode.AGENT_TIMEOUT, NodeErrorCode.WORKFLOW_TIMEOUT})
-# Refusals after which nothing of an order is stored.
+# Codes of a 503 after which the peer has stored nothing of an order.
 _FULL: Final = frozenset({ErrorCode.OVERLOADED, ErrorCode.RATE_LIMITED, ErrorCode.QUOTA_EXCEEDED})
 
 
 class OrderTerms(Message, frozen=True):
     """The part of a dispatch order that only a peer needs.
 
-    `budget_micro`: the most that the peer may charge, its own fee included. `fee_bps`: the fee here
-    on what it charges, basis points. `versions`, `verifier_capability_id`: as of `SelectAgent`.
+    `budget_micro`: the most that the peer may charge, its own fee included. `fee_bps`: the fee of
+    this deployment on the peer's charge, basis points. `versions`: as in `SelectAgent`.
+    `verifier_capability_id`: the capability of the verifier at the peer; "" for the peer's default.
     """
 
     peer_id: str
@@ -73,10 +75,11 @@ class Placed(Struct, frozen=True):
 
 
 class Done(Struct, frozen=True):
-    """The order has succeeded: its result as JSON text, what the peer charged, and who worked.
+    """The order has succeeded.
 
-    `result`: empty if the record had no room for it: it is read by itself. `agent_did`: "" if the
-    record does not name the agent.
+    `result`: the result's JSON text; empty if the result is too large for the record and must be
+    read with another request. `charged_micro`: the peer's charge. `agent_did`: the agent that
+    worked at the peer; "" if the record does not name the agent.
     """
 
     workflow_id: str
@@ -86,10 +89,10 @@ class Done(Struct, frozen=True):
 
 
 class Failed(Struct, frozen=True):
-    """The order has failed, or its reply cannot be trusted.
+    """The order has failed, or the peer's reply cannot be trusted.
 
-    `charged_micro`: what the peer charged for a result that is refused: a verification rejected it,
-    or its agent is revoked.
+    `charged_micro`: the peer's charge for a result that is not accepted: a verification at the peer
+    rejected the result, or the result's agent is revoked.
     """
 
     failure: Failure
@@ -141,9 +144,9 @@ def order_body(
     """Return the manifest of an order.
 
     Args:
-        event_id: of the attempt, which the order's record names.
-        timeout_ms: what is left for the attempt.
-        inputs: in canonical form. They are values there, in which nothing is replaced.
+        event_id: the id of the attempt; the order's intent contains it.
+        timeout_ms: the remaining time of the attempt.
+        inputs: the inputs in canonical form. The peer does not fill templates in them.
     """
     versions = f"@{terms.versions}" if terms.versions else ""
     transfer_ms = len(inputs) * TRANSFER_MS // 2**20
@@ -167,7 +170,7 @@ def order_body(
 
 
 def find_order(body: bytes, event_id: str) -> str | None:
-    """Return the id of an order in a list of workflows, None if it is not listed."""
+    """Return the id of an order in a reply with a list of workflows; None if it is not listed."""
     try:
         listed = _LIST.decode(body).workflows
     except _UNREADABLE:
@@ -181,11 +184,12 @@ def read_order(
 ) -> Placed | Done | Failed:
     """Read a reply to the publish, or to a look-up, of an order.
 
-    1. It is the order's record, or its ids. 2. It has ended. 3. What it charged is what was agreed
-    at most. 4. Its only node has a result, or an error.
+    1. Check that the reply is the record, or the ids, of this order. 2. Check whether the order has
+    ended. 3. Check that the charge is at most the agreed one. 4. Read the result or the error of
+    the only node.
 
     Args:
-        known_id: its id there, None while it is unknown.
+        known_id: the order's workflow id at the peer; None while it is unknown.
     """
     try:
         record = _RECORD.decode(body)
@@ -200,7 +204,7 @@ def read_order(
     nodes = record.nodes
     if record.status not in _ENDED:
         return _lie(terms, f"a workflow in state {quoted(record.status)}")
-    if nodes is None:  # only ids: it failed at its publish
+    if nodes is None:  # the reply has only ids, because the order failed at its publish
         return Failed(_failure_there(terms, record.error))
     if nodes.keys() != {NODE} or record.intent != ORDER_INTENT + event_id:
         return _lie(terms, "the record of another order")
@@ -225,12 +229,12 @@ def read_order(
 
 
 def busy_failure(terms: OrderTerms) -> Failure:
-    """Return the failure of an order whose node has an earlier one that is not cancelled yet."""
+    """Return the failure of an order whose node has an earlier order that has not ended yet."""
     return _declined(f"the peer {terms.peer_id} has not ended an earlier order of the node")
 
 
 def read_result(body: bytes, done: Done, terms: OrderTerms) -> Done | Failed:
-    """Return an order with its result, for which its record had no room."""
+    """Return the order with its result, which was read separately from the record."""
     try:
         msgspec.json.decode(body, type=Raw)
     except _UNREADABLE as error:
@@ -239,7 +243,7 @@ def read_result(body: bytes, done: Done, terms: OrderTerms) -> Done | Failed:
 
 
 def refuse_revoked(terms: OrderTerms, done: Done) -> Failed:
-    """Return the failure of an order whose result is of an agent that is revoked, here or there."""
+    """Return the failure of an order whose agent is revoked, here or at the peer."""
     message = (
         f"{quoted(done.agent_did)}, which gave the result at the peer {terms.peer_id}, is revoked"
     )
@@ -250,18 +254,18 @@ def refuse_revoked(terms: OrderTerms, done: Done) -> Failed:
 def judge_refusal(
     status: int, body: bytes, retry_after_ms: int, terms: OrderTerms, *, is_stored: bool
 ) -> Failed | None:
-    """Return the failure of an order that a peer refuses; None: the peer may be asked again.
+    """Return the failure of an order that a peer refuses; None if the request may be repeated.
 
     Args:
-        status: of the reply, not below 300.
-        is_stored: the order may be stored there, so that only a final refusal ends it.
+        status: the HTTP status of the reply, 300 or more.
+        is_stored: whether the peer may have stored the order. Then only a final refusal ends it.
     """
     try:
         refusal = _REFUSAL.decode(body)
     except _UNREADABLE:
         refusal = _Refusal()
     is_declined = status in (401, 402, 403, 429) or (status == 503 and refusal.code in _FULL)
-    # A peer takes up to 15 s to know this deployment's new key.
+    # A 401 may pass: a peer needs up to 15 s to learn a new key of this deployment.
     if is_stored and (status in (401, 408, 429) or status >= 500):
         return None
     if status == 408 or (status >= 500 and not is_declined):
@@ -278,7 +282,11 @@ def judge_refusal(
 
 
 def _declined(message: str, retry_after_ms: int = 0, *, is_left_alone: bool = False) -> Failure:
-    """Return the failure of work that was not taken: another candidate gets it at once."""
+    """Return the failure of an order that the peer did not take; the next candidate is tried.
+
+    Args:
+        is_left_alone: whether the peer is unavailable for other nodes, too.
+    """
     return Failure(
         NodeErrorCode.AGENT_UNAVAILABLE,
         message,
@@ -290,7 +298,7 @@ def _declined(message: str, retry_after_ms: int = 0, *, is_left_alone: bool = Fa
 
 
 def _failure_there(terms: OrderTerms, error: Any) -> Failure:
-    """Return the failure that stands for an error at a peer."""
+    """Return the failure of an attempt whose order ended with this error at the peer."""
     members = error if type(error) is dict else {}
     code, message = str(members.get("code")), str(members.get("message"))
     told = f"at the peer {terms.peer_id}: {quoted(code)}: {quoted(message, _TEXT_CHARS_MAX)}"

@@ -1,8 +1,9 @@
 """The price terms of a workflow's nodes, fixed at its publish.
 
-They copy a capability's registered price, so that a later change affects no running workflow. One
-text per workflow stores each node's reservation and its terms, if any. Pure. Reference: money.md
-(Estimate, Prices, Per-token prices).
+Terms contain a copy of the capability's registered price, so that a later change of this price
+does not affect a running workflow. Each workflow is stored with one JSON text of the reservations
+and terms of its nodes. Pure.
+Reference: money.md (Estimate, Prices, Per-token prices).
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from core.message import Message
 
 
 class NodeTerms(Message, frozen=True):
-    """One node's terms.
+    """The price terms of one node. Amounts are in micro-credits.
 
-    `price`: the capability's registered price, None without one. `is_by_token`: the agent may be
-    paid by tokens, up to the reservation. `verifier_micro`: the verifier's part of the reservation.
-    `reserve_micro`: the auction's reserve, None without an auction. `stake_bps`: the stake required
-    of its bidders. `limit_micro`: what its agent may cost at most, None where its reservation says
-    so (money.md, Estimate).
+    `price`: the capability's registered price; None if it has none. `is_by_token`: whether the
+    node may go to an agent that is paid by tokens, up to the reservation. `verifier_micro`: the
+    verifier's part of the reservation. `reserve_micro`: the auction's reserve; None without an
+    auction. `stake_bps`: the stake that a bidder must have, in basis points. `limit_micro`: the
+    price limit of the node's agent; None if the reservation is the limit (money.md, Estimate).
     """
 
     price: Price | None = None
@@ -42,12 +43,12 @@ _STORED: Final = msgspec.json.Decoder(dict[str, tuple[int, NodeTerms | None]])
 
 
 def reserved_json(reserved: Mapping[str, int], terms: Mapping[str, NodeTerms]) -> str:
-    """Return the stored text: by node its reservation, and its terms if it has any."""
+    """Return the stored text: by node, its reservation and its terms or null."""
     return write_json({name: (micro, terms.get(name)) for name, micro in reserved.items()}).decode()
 
 
 def reserved_from_json(text: str) -> tuple[dict[str, int], dict[str, NodeTerms]]:
-    """Parse the text of `reserved_json`."""
+    """Return the reservations and the terms, by node, from the text of `reserved_json`."""
     stored = _STORED.decode(text)
     reserved = {name: micro for name, (micro, _) in stored.items()}
     return reserved, {name: known for name, (_, known) in stored.items() if known is not None}

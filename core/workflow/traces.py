@@ -1,10 +1,11 @@
-"""The trace that a workflow belongs to, and its spans: nothing of a trace is stored besides rows.
+"""The trace of a workflow and its spans, computed from stored rows; no trace is stored.
 
-A workflow continues the trace of the `traceparent` that its publish brought (W3C Trace Context).
-Without one, its trace id follows from its own id.
+A workflow continues the trace of the `traceparent` header of its publish (W3C Trace Context).
+Without this header, the trace id is computed from the workflow id.
 
-A workflow has nodes, a node has attempts, verifications and settlements. An attempt waits in its
-agent's queue, then its dispatch is open. Rows are those of the ledger, keyed by column.
+The workflow's span has node spans. A node span has spans of attempts, verifications and
+settlements. An attempt has two spans: the time in its agent's queue, then the dispatch. Rows are
+rows of the ledger: mappings from a column's name to its value.
 Reference: features.md (Traces).
 """
 
@@ -26,7 +27,7 @@ _FORM: Final = re.compile(
     re.DOTALL,
 )
 _FIRST_VERSION: Final = b"00"
-# The flags that have a meaning: sampled, and a random trace id. The others are sent on as 0.
+# The flags that the standard defines: sampled, and random trace id. All other flags are cleared.
 _SAMPLED: Final = 0x01
 _KNOWN_FLAGS: Final = 0x03
 
@@ -34,7 +35,8 @@ _KNOWN_FLAGS: Final = 0x03
 class TraceContext(NamedTuple):
     """The trace that a workflow belongs to.
 
-    `parent_span_id`: the caller's span, None without one. `flags`: two hexadecimal digits.
+    `parent_span_id`: the caller's span; None if the caller sent no trace. `flags`: two hexadecimal
+    digits.
     """
 
     trace_id: str
@@ -43,11 +45,11 @@ class TraceContext(NamedTuple):
 
     @property
     def is_sampled(self) -> bool:
-        """Whether the caller may have recorded its own part of the trace."""
+        """Whether the caller has set the sampled flag, so it may have recorded its own spans."""
         return bool(int(self.flags, 16) & _SAMPLED)
 
     def traceparent(self, span_id: str) -> str:
-        """Return the header that continues the trace below a span."""
+        """Return the `traceparent` header for a request that is a child of this span."""
         return f"00-{self.trace_id}-{span_id}-{self.flags}"
 
 
@@ -55,9 +57,10 @@ def read_traceparent(header: bytes | None) -> str | None:
     """Return a caller's `traceparent` in the form of version 00.
 
     Args:
-        header: its value, None when it was not sent.
+        header: the value of the header; None when it was not sent.
 
-    Returns: None without a valid one: W3C Trace Context asks to ignore any other.
+    Returns: None without a valid header, because W3C Trace Context demands that invalid headers are
+    ignored.
     """
     match = None if header is None else _FORM.fullmatch(header)
     if match is None or (match[1] == _FIRST_VERSION and match[5] is not None):
@@ -70,7 +73,7 @@ def trace_of(workflow_id: str, traceparent: str | None) -> TraceContext:
     """Return the trace that a workflow belongs to.
 
     Args:
-        traceparent: as `read_traceparent` returned it at the publish.
+        traceparent: the value that `read_traceparent` returned at the publish.
     """
     if traceparent is None:
         return TraceContext(trace_id(workflow_id), None, "01")
@@ -80,8 +83,8 @@ def trace_of(workflow_id: str, traceparent: str | None) -> TraceContext:
 
 Row = Mapping[str, Any]
 
-# By the status of a workflow or a node, or the outcome of an attempt. The others are undecided, or
-# were cancelled.
+# The span status for each status of a workflow or node and each outcome of an attempt. Values that
+# are not listed belong to work that is open or was cancelled: their span status is "unset".
 _STATUSES: Final[Mapping[str | None, str]] = {
     "success": "ok",
     "failed": "error",
@@ -96,10 +99,11 @@ _TRACE_STATUSES: Final = {WorkflowStatus.SUCCESS: "completed", WorkflowStatus.PE
 
 
 class Span(Struct, frozen=True):
-    """A part of a workflow's run. Its fields are those of the API's record.
+    """A span: one timed part of a workflow. The fields are those of the API's record.
 
-    `end_time_ms`: None while it is open. `attempt`: of a settlement, which attempt or verification
-    was paid. `outcome`: of an attempt that has ended.
+    `end_time_ms`: None while the span is open. `attempt`: the number of the attempt or
+    verification; in a settlement, the one that was paid. `outcome`: the outcome of an attempt or
+    verification that has ended.
     """
 
     span_id: str
@@ -115,7 +119,7 @@ class Span(Struct, frozen=True):
 
 
 class NodeRows(Struct, frozen=True):
-    """A node's row, those of its attempts, and the entries that paid for them."""
+    """The row of a node, the rows of its attempts, and the entries that paid for them."""
 
     node: Row
     attempts: list[Row]
@@ -123,12 +127,12 @@ class NodeRows(Struct, frozen=True):
 
 
 def trace_status(workflow: Row) -> str:
-    """Return the status of a workflow's trace; `completed` when it succeeded."""
+    """Return the status of a workflow's trace: `completed`, `running`, or how it ended."""
     return _TRACE_STATUSES.get(workflow["status"], str(workflow["status"]))
 
 
 def workflow_span(workflow: Row) -> Span:
-    """Return the span of a workflow; its parent is the caller's."""
+    """Return the span of a workflow. Its parent is the caller's span, if any."""
     workflow_id = str(workflow["id"])
     begin_ms, end_ms = workflow["created_ms"], workflow["completed_ms"]
     own_id = span_id(workflow_id, "", 0, "workflow")
@@ -137,7 +141,7 @@ def workflow_span(workflow: Row) -> Span:
 
 
 def node_spans(rows: NodeRows) -> list[Span]:
-    """Return the spans of a node, its own first; none before its first attempt or its end."""
+    """Return the node's span, then its child spans; none if it has no attempt and has not ended."""
     node, workflow_id = rows.node, str(rows.node["workflow_id"])
     name, ended_ms, did = node["name"], node["completed_ms"], node["agent_did"]
     own_id = span_id(workflow_id, name, 0, "node")
@@ -160,7 +164,7 @@ def _status(ended: str | None) -> str:
 
 
 def _open_attempt(rows: NodeRows) -> Iterator[Row]:
-    """Return the attempt or verification that the node's row says is open, if any."""
+    """Yield a row for the open attempt or verification of a node, if there is one."""
     node = rows.node
     if node["status"] not in (NodeStatus.DISPATCHED, NodeStatus.RUNNING):
         return
@@ -170,8 +174,8 @@ def _open_attempt(rows: NodeRows) -> Iterator[Row]:
     queued_ms, started_ms = node["dispatched_ms"], node["started_ms"]
     if replied is not None:
         number, kind, did = node["verify_attempt"], "verify", node["verifier_did"]
-        # The row of a node does not have the time at which a verification was opened; the row of
-        # the verification has it, which is written when it ends.
+        # The start of an open verification is not stored: the verification gets a row only when it
+        # ends. The verification starts when the result arrives, so that time is used.
         queued_ms, started_ms = replied["completed_ms"], None
     if did is not None and (kind, number) not in ended:
         times = {"queued_ms": queued_ms, "started_ms": started_ms, "completed_ms": None}
@@ -179,7 +183,7 @@ def _open_attempt(rows: NodeRows) -> Iterator[Row]:
 
 
 def _attempt_spans(workflow_id: str, name: str, node_span_id: str, row: Row) -> Iterator[Span]:
-    """Return the span of an attempt or verification, with its queue and its dispatch."""
+    """Yield the span of an attempt or verification, then its queue and dispatch spans."""
     number, kind, outcome, did = row["attempt"], row["kind"], row["outcome"], row["agent_did"]
     queued_ms, started_ms, ended_ms = row["queued_ms"], row["started_ms"], row["completed_ms"]
     if queued_ms is None:
@@ -192,7 +196,7 @@ def _attempt_spans(workflow_id: str, name: str, node_span_id: str, row: Row) -> 
     status, own_id = _status(outcome), span_id(workflow_id, name, number, kind)
     what = (did, name, number)
     yield Span(own_id, node_span_id, _OPERATIONS[kind], queued_ms, ended_ms, status, *what, outcome)
-    if started_ms is None:  # whether it waits or was sent is not stored
+    if started_ms is None:  # the rows do not say whether the attempt was sent yet
         return
     if row["queued_ms"] is not None:
         part_id = span_id(workflow_id, name, number, f"{kind} queue")
@@ -202,7 +206,7 @@ def _attempt_spans(workflow_id: str, name: str, node_span_id: str, row: Row) -> 
 
 
 def _settlements(workflow_id: str, node_span_id: str, rows: NodeRows) -> Iterator[Span]:
-    """Return the payments of a node's agent and verifiers, each from its decision to its entry."""
+    """Yield a span for each payment of a node: from the end of the work to the ledger entry."""
     name = rows.node["name"]
     verifications = [one for one in rows.attempts if one["kind"] == "verify"]
     paid = {payment_line(name, one["attempt"]): one for one in verifications} | {name: rows.node}
@@ -210,7 +214,7 @@ def _settlements(workflow_id: str, node_span_id: str, rows: NodeRows) -> Iterato
         line = payment["node_id"]
         work = paid.get(line)
         if work is None or work["completed_ms"] is None:
-            continue  # it was paid after its row was read
+            continue  # the payment was made after the row was read
         own_id, decided_ms = span_id(workflow_id, line, 0, "settlement"), work["completed_ms"]
         stored_ms = max(decided_ms, payment["created_ms"])
         what = (work["agent_did"], name, work["attempt"])

@@ -1,12 +1,13 @@
 """The transition tables: every state of nodes and workflows, and every transition between them.
 
-Rules of this file: a transition outside the tables is illegal; states change nowhere else; the
-causes of triggers are unknown here. `docs/states.md` is generated from these tables.
+Rules of this file: a transition that the tables do not list is illegal. Every new state comes from
+these tables. This file does not know what causes a trigger. `docs/states.md` is generated from the
+tables.
 
-Theory of operation: `WorkflowMachine` turns an event into triggers and asks `next_node_status` and
-`next_workflow_status` for each. A node whose attempt fails goes through `failed` even before a
-retry; both transitions then happen within one step, so that a stored `failed` is always final, and
-a node that waits for its next attempt is stored as `ready`.
+Theory of operation: `WorkflowMachine` turns an event into triggers. For each trigger it calls
+`next_node_status` or `next_workflow_status`. A node whose attempt fails goes through `failed` even
+before a retry. Both transitions then happen within one step. A stored `failed` is therefore always
+final, and a node that waits for its next attempt is stored as `ready`.
 Reference: features.md (States).
 """
 
@@ -61,7 +62,7 @@ NODE_TRANSITIONS: Final[dict[tuple[NodeStatus, NodeTrigger], NodeStatus]] = {
     (_N.READY, _T.WORKFLOW_CANCELLED): _N.SKIPPED,
     (_N.READY, _T.RUNTIME_EXCEEDED): _N.SKIPPED,
     (_N.DISPATCHED, _T.WORK_STARTED): _N.RUNNING,
-    # The request never reached the agent (refused connection, inputs that cannot be built).
+    # The request never reached the agent: a refused connection, or inputs that cannot be built.
     (_N.DISPATCHED, _T.ATTEMPT_FAILED): _N.FAILED,
     (_N.DISPATCHED, _T.WORKFLOW_CANCELLED): _N.SKIPPED,
     (_N.DISPATCHED, _T.RUNTIME_EXCEEDED): _N.TIMEOUT,
@@ -91,9 +92,9 @@ _WORKFLOW_TERMINAL: Final = frozenset({_W.SUCCESS, _W.FAILED, _W.CANCELLED, _W.T
 
 
 def next_node_status(status: NodeStatus, trigger: NodeTrigger) -> NodeStatus:
-    """Return the state the table gives for this pair.
+    """Return the status of a node after a trigger.
 
-    Raises `IllegalTransition` for a pair that is not in the table. Reference: features.md
+    Raises `IllegalTransition` when the table has no such transition. Reference: features.md
     (States).
     """
     following = NODE_TRANSITIONS.get((status, trigger))
@@ -103,9 +104,9 @@ def next_node_status(status: NodeStatus, trigger: NodeTrigger) -> NodeStatus:
 
 
 def next_workflow_status(status: WorkflowStatus, trigger: WorkflowTrigger) -> WorkflowStatus:
-    """Return the state the table gives for this pair.
+    """Return the status of a workflow after a trigger.
 
-    Raises `IllegalTransition` for a pair that is not in the table.
+    Raises `IllegalTransition` when the table has no such transition.
     """
     following = WORKFLOW_TRANSITIONS.get((status, trigger))
     if following is None:
@@ -116,6 +117,6 @@ def next_workflow_status(status: WorkflowStatus, trigger: WorkflowTrigger) -> Wo
 def is_terminal(status: NodeStatus | WorkflowStatus) -> bool:
     """Say whether a stored row with this status is final.
 
-    A stored `failed` is final: transitions out of it happen within a step only.
+    A stored `failed` is final, because a node leaves `failed` only within the step that set it.
     """
     return status in _NODE_TERMINAL or status in _WORKFLOW_TERMINAL

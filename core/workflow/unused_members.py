@@ -1,7 +1,8 @@
-"""Warnings of a manifest: what is accepted and has no effect, or what no agent's schema admits.
+"""Warnings about a manifest: members without effect, and inputs that no agent's schema admits.
 
-What a manifest says by itself is found where it is compiled; whether an input is used, missing or
-of a wrong type, where the agents' schemas are known. Decision requests-json-and-client.
+`list_ignored` needs only the manifest, so the replica calls it. `list_unused` needs the schemas of
+the agents, so the owner calls it: it warns about inputs that are unused, missing or of a wrong
+type. Decision requests-json-and-client.
 """
 
 from __future__ import annotations
@@ -19,12 +20,13 @@ from core.wording import counted, kind_of, names_text, quoted
 from core.workflow.dag import CompiledNode, CompiledWorkflow
 from core.workflow.inputs import template_names
 
-# Of one publish; the others are counted.
+# The number of warnings that one publish lists; the last line counts the others.
 WARNINGS_MAX: Final = 20
-_SCHEMAS_REMEMBERED: Final = 256  # also: of one publish, the others are not looked at
-_LOOKS_MAX: Final = 64  # of the schemas of one capability, 1 us each
+# The size of the cache of parsed schemas, and the most sets of schemas that one publish checks.
+_SCHEMAS_REMEMBERED: Final = 256
+_LOOKS_MAX: Final = 64  # steps through the schemas of one capability, 1 us each
 _NAME_CHARS_MAX: Final = 80
-# With one of these, which inputs a schema names is not read from its `properties` alone.
+# With one of these keywords, `properties` alone does not tell which inputs a schema admits.
 _COMPOUND: Final = frozenset(
     ("$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "if", "not", "patternProperties",
      "dependentSchemas", "dependencies", "unevaluatedProperties", "propertyNames")
@@ -32,7 +34,7 @@ _COMPOUND: Final = frozenset(
 
 
 def list_ignored(manifest: WorkflowManifest, compiled: CompiledWorkflow) -> tuple[str, ...]:
-    """Return a warning for each member that has no effect, whatever the agents are."""
+    """Return a warning for each member that has no effect with any agent."""
     return _bounded(_find_ignored(manifest, compiled))
 
 
@@ -41,13 +43,13 @@ def list_unused(
     compiled: CompiledWorkflow,
     schemas_of: Callable[[CompiledNode, bool], Sequence[bytes]],
 ) -> tuple[str, ...]:
-    """Return the warnings with those about inputs that no agent of its node takes as they are.
+    """Return the known warnings and those about inputs that no agent of the node can use.
 
     Args:
         known: the warnings so far.
         compiled: the workflow.
         schemas_of: returns the inputSchemas, or with True the outputSchemas, of all agents that
-            may take a node; none where one has none.
+            may take a node; nothing if one of these agents has no schema.
     """
     found: list[str] = []
     asked: dict[tuple[str, str | None, bool, bool], _Members] = {}
@@ -170,10 +172,11 @@ def _unused(node: CompiledNode, known: frozenset[str] | None) -> Iterator[str]:
 
 
 class _Members(NamedTuple):
-    """What schemas say of an object's members.
+    """The members of an object according to several schemas.
 
-    `named`: by one of the schemas; None where one admits others, too. `required`: by each of them.
-    `types`: the JSON types of those that each of them names, where one type is not admitted.
+    `named`: the members that at least one schema names; None if a schema admits other members, too.
+    `required`: the members that every schema requires. `types`: for each member that every schema
+    names, the JSON types that at least one schema admits; without members that may have any type.
     """
 
     named: frozenset[str] | None
@@ -200,7 +203,7 @@ def _members_of(texts: tuple[bytes, ...]) -> _Members:
 
 
 def _plain(schema: object, name: str, kind: type) -> Any:
-    """Return a keyword's value; empty where it says nothing, as beside a reference."""
+    """Return a keyword's value; an empty one if it is absent, malformed or beside a `$ref`."""
     value = schema.get(name) if isinstance(schema, dict) and "$ref" not in schema else None
     return value if isinstance(value, kind) else kind()
 

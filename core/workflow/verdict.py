@@ -1,10 +1,10 @@
 """Judges an agent's HTTP reply: a result, an acceptance, or a failure and its kind.
 
-Pure: bytes in, judgement out. Only this module knows the dialects of agents.
+Pure: takes bytes, returns the judgement. Only this module knows the reply formats of agents.
 
-Order of judgement: 1. a body that was too large; 2. redirects; 3. a refused or failed request by
-HTTP status; 4. the content coding, JSON and its bounds; 5. `eventId`; 6. `status`, `error`,
-`result`/`output`, `metrics`. A 202 is an acceptance unless its body says an error.
+Order of the checks: 1. the size of the body; 2. redirects; 3. other HTTP statuses from 400;
+4. the content coding, the JSON and its bounds; 5. `eventId`; 6. `status`, `error`,
+`result`/`output` and `metrics`. A reply 202 is an acceptance unless its body has an error.
 Reference: features.md (Dispatch, Agent interface), http.md (Errors).
 """
 
@@ -30,18 +30,18 @@ from core.workflow.events import Failure, Verdict
 from core.workflow.rules.retry import RETRY_AFTER_MS_MAX
 
 MESSAGE_CHARS_MAX = 500
-# Of a foreign text that becomes a message: its start, with room for blanks that are left out.
+# Only this many characters of a foreign text are read for a message. Blanks among them are removed.
 _READ_CHARS_MAX = 4 * MESSAGE_CHARS_MAX
 
-# Client errors that are temporary. All others are final for the agent.
+# Temporary client errors. All other client errors are final for the agent.
 _TOO_MANY_REQUESTS = 429
 _SERVICE_UNAVAILABLE = 503
 _RETRYABLE_CLIENT_ERRORS = frozenset({408, 425, _TOO_MANY_REQUESTS})
-# An explicit refusal of the inputs, by status or by the agent kit's codes.
+# HTTP statuses, and codes of the agent kit, by which an agent refuses the inputs explicitly.
 _REFUSING_STATUSES: Final = frozenset({400, 413, 422})
 _REFUSING_CODES: Final = frozenset({"MISSING_INPUT", "INVALID_INPUT"})
-# An error that says that the agent does not have the capability: by its code, or by its text, in
-# which the capability's id stands where the forms have `ID`.
+# Errors of an agent that does not have the capability: their codes, and below the forms of their
+# texts. `ID` in a form stands for the capability's id.
 _UNKNOWN_CAPABILITY_CODES: Final = frozenset(
     {
         "UNKNOWN_CAPABILITY", "CAPABILITY_UNKNOWN", "UNSUPPORTED_CAPABILITY", "NO_SUCH_CAPABILITY",
@@ -57,7 +57,7 @@ _UNKNOWN_CAPABILITY_FORMS: Final = (
     rf"(?:{_UNKNOWN}|no such) capability\W{{0,4}}ID",
     rf"ID\W{{0,3}}(?:is |was )?(?:an? )?{_UNKNOWN}(?: capability)?(?! (?!by\b|here\b)\w)",
     r"(?:no handler for|(?:does not|doesn't) (?:support|offer|implement|know)) (?:capability )?ID",
-    # Without the id, or with the agent's own name of it, nothing else stands there.
+    # A text without the id, or with the agent's own name for it, must contain nothing else.
     rf"\A(?:{_UNKNOWN}|no such) capability\W{{0,4}}(?:cap\.[\w.-]*+)?\W*\Z",
     rf"\A(?:the |this )?capability (?:is )?{_UNKNOWN}\W*\Z",
 )
@@ -66,9 +66,9 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 
 
 class Success(Struct, frozen=True):
-    """The agent returned a result. `metrics`, signature and key are unchecked.
+    """The agent returned a result. Metrics, signature and key are not checked yet.
 
-    `signature` None: the result is not signed.
+    `signature` is None if the result is not signed.
     """
 
     result: Any
@@ -78,7 +78,7 @@ class Success(Struct, frozen=True):
 
 
 class Accepted(Struct, frozen=True):
-    """The agent works on the node; the result follows by `POST /v1/workflows/nodeResult`."""
+    """The agent works on the node and sends its result to `POST /v1/workflows/nodeResult`."""
 
 
 def judge_reply(
@@ -97,10 +97,13 @@ def judge_reply(
 
     Args:
         body: the whole body, or None when it was larger than the limit.
-        retry_after: the header's text, seconds or an HTTP date; at most 30 s count.
+        event_id: the id of the attempt; `eventId` in the reply must be equal to it if present.
+        capability_id: the capability of the node.
+        retry_after: the value of the `Retry-After` header: seconds or an HTTP date. A longer delay
+            than 30 s counts as 30 s.
         coding_problem: why the body could not be decoded (`body` is empty then), else None.
-        location: the header's text.
-        at_ms: when the reply came, Unix milliseconds.
+        location: the value of the `Location` header.
+        at_ms: when the reply arrived, Unix milliseconds.
 
     Reference: features.md (Dispatch).
     """
@@ -129,7 +132,7 @@ def judge_reply(
         return Accepted()
     if type(reply) is not dict:
         return _invalid_reply(f"got {kind_of(reply)}, expected an object")
-    # The number of brackets bounds the depth; counting them is cheaper than walking the reply.
+    # The depth is at most the number of brackets. Counting them is cheaper than walking the reply.
     if body.count(b"{") + body.count(b"[") > DEPTH_MAX and is_deeper_than(reply, DEPTH_MAX):
         return _invalid_reply(f"more than {DEPTH_MAX} levels, expected at most {DEPTH_MAX}")
     echoed = reply.get("eventId")
@@ -137,24 +140,24 @@ def judge_reply(
         return _invalid_reply(f"eventId {_described(echoed)!r}, expected {event_id!r}")
     verdict = _judge_object(reply, capability_id)
     if unread is not None and type(verdict) is not Failure:
-        # Its digits are bounded here, and nowhere in JSON: no fault of the agent's.
+        # JSON itself does not limit the digits of a number, so the agent is not to blame.
         return replace(_invalid_reply(_clean_text(str(unread))), is_spared=True)
-    # PostgreSQL cannot store it. An error with it becomes a message without.
+    # PostgreSQL cannot store NUL. In the message of a failure, NUL is replaced already.
     if type(verdict) is Success and (defect := find_nul(body)) is not None:
         return _invalid_reply(defect)
     return verdict
 
 
 def is_approved(result: Any) -> bool:
-    """Say whether a verifier's result approves: `approved` or `valid` is true, exactly."""
+    """Say whether a verifier's result approves: `approved` or `valid` is exactly `true`."""
     return type(result) is dict and (result.get("approved") is True or result.get("valid") is True)
 
 
 def find_verdict(result: Any) -> bool | None:
-    """Return whether a verifier's result approves, None where it says nothing of that.
+    """Return whether a verifier's result approves; None if it contains no verdict.
 
-    A result without `approved` or `valid` is no verdict: the node is not approved, the agent not
-    blamed.
+    A result without `approved` and `valid` contains no verdict. The node's result is then rejected,
+    but its agent is not blamed.
     """
     is_said = type(result) is dict and ("approved" in result or "valid" in result)
     return is_approved(result) if is_said else None
@@ -164,8 +167,8 @@ def _parse(body: bytes) -> Any:
     """Return the JSON value of a body.
 
     Raises:
-        UnreadNumber: a number of it is beyond the bounds.
-        ValueError: it has none; says why, and where.
+        UnreadNumber: a number in the body is beyond the bounds.
+        ValueError: the body is not JSON; the message says why and where.
     """
     text = body.removeprefix(codecs.BOM_UTF8)
     try:
@@ -177,7 +180,7 @@ def _parse(body: bytes) -> Any:
 
 
 def _says_error(reply: dict[str, Any]) -> bool:
-    """Say whether a reply names an error; an empty, false or null `error` is none."""
+    """Say whether a reply names an error. An empty, false or null `error` does not count."""
     return _status_of(reply) == "error" or bool(reply.get("error")) or reply.get("ok") is False
 
 
@@ -224,8 +227,8 @@ def _judge_object(reply: dict[str, Any], capability_id: str) -> Success | Accept
 def _metrics_defect(metrics: dict[str, Any]) -> str | None:
     """Return why metrics cannot be stored, or None.
 
-    The reply is refused, because the metrics carry the token counts that are paid and the agent
-    must see the refusal. Decision ledger-writer.
+    Metrics that are too large refuse the whole reply: they contain the token counts that are paid,
+    so the agent must see the refusal. Decision ledger-writer.
     """
     text = write_json(metrics)
     if len(text) > METRICS_BYTES_MAX:
@@ -234,7 +237,7 @@ def _metrics_defect(metrics: dict[str, Any]) -> str | None:
 
 
 def _judge_redirect(http_status: int, location: str | None) -> Failure:
-    """Return the failure of a redirect: the agent has moved, which costs it nothing."""
+    """Return the failure of a redirect. A moved agent is not to blame."""
     if location:
         place = f" to {_clean_text(location)!r}"
         advice = "redirects are not followed: register the new address"
@@ -256,7 +259,7 @@ def _judge_http_error(
         text, code = _error_of(reply)
         message += f": {text}"
     is_refusal = http_status in _REFUSING_STATUSES or code in _REFUSING_CODES
-    # money.md (Full agents): the agent is full, and has not taken the work.
+    # The agent is full and has not taken the work (money.md, Full agents).
     is_declined = http_status == _TOO_MANY_REQUESTS or (
         http_status == _SERVICE_UNAVAILABLE and bool(retry_after)
     )
@@ -275,7 +278,7 @@ def _judge_http_error(
 def _error_of(reply: dict[str, Any]) -> tuple[str, str]:
     """Return the agent's error text, from any accepted shape, and its code in capitals.
 
-    Without a code the text may be one.
+    Without a code, the text is returned as the code, because some agents put the code there.
     """
     error = reply.get("error")
     code = reply.get("code")
@@ -291,11 +294,12 @@ def _error_of(reply: dict[str, Any]) -> tuple[str, str]:
 def _names_unknown_capability(text: str, code: str, capability_id: str) -> bool:
     """Say whether an error says that the agent does not have this capability.
 
-    Other things may be unknown to it: a host, a file, the capability of an agent that it calls.
+    The error must be about this capability: an agent may also report an unknown host, an unknown
+    file, or an unknown capability of another agent that it calls.
     """
     if code in _UNKNOWN_CAPABILITY_CODES:
         return True
-    # The id as a whole, in quotes or not, so that `cap.a.v1` is not found in `cap.a.v10`.
+    # Match only the whole id, in quotes or not: `cap.a.v1` must not match in `cap.a.v10`.
     named = rf"(?<![\w.-])['\"`<]?{re.escape(capability_id)}['\"`>]?(?![\w-]|\.\w)"
     return any(
         re.search(form.replace("ID", named), text, re.IGNORECASE)
@@ -304,10 +308,10 @@ def _names_unknown_capability(text: str, code: str, capability_id: str) -> bool:
 
 
 def retry_after_ms(header: str | None, at_ms: int) -> int:
-    """Return how long an agent asks to be left alone; 0 for what is no number and no date."""
+    """Return the delay that a `Retry-After` asks for, ms; 0 if it is no number and no date."""
     text = (header or "").strip()
     if text.isascii() and text.isdigit():
-        # The length bounds the number before it is converted.
+        # Nine digits are enough, and bound the cost of the conversion.
         return min(int(text[:9]) * 1_000, RETRY_AFTER_MS_MAX)
     try:
         due = parsedate_to_datetime(text[:_DATE_CHARS_MAX])
@@ -318,9 +322,9 @@ def retry_after_ms(header: str | None, at_ms: int) -> int:
 
 
 def _described(value: Any) -> str:
-    """Return a foreign value as one bounded line; of an object or array, what it is and its size.
+    """Return a foreign value as one bounded line; an object or array only by its kind and size.
 
-    The depth of an error's value is not checked: its text could exceed the stack.
+    The text of a deep object or array could exceed the stack: the depth is not checked here.
     """
     if type(value) is dict:
         return f"an object with {len(value)} members"

@@ -1,7 +1,7 @@
-"""The state of one workflow, of its nodes and of its budget, and look-ups of an event's node in it.
+"""The state of one workflow: its nodes, its budget, and look-ups of the node that an event names.
 
-No rules here: the functions of `core/workflow/rules` are the only writers. Reference: features.md
-(States), money.md (Budgets and holds).
+This file has no rules. Only the functions of `core/workflow/rules` change the state.
+Reference: features.md (States), money.md (Budgets and holds).
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ STORED_NAMES: Final = NodeColumns.__struct_fields__
 _STORED: Final = attrgetter(*STORED_NAMES)
 
 
-# The members of `selection_json` during a wait: {reason, sinceMs}, and its text before.
+# During a wait, `selection_json` is an object with two members: `waitingFor` has {reason, sinceMs},
+# `choice` has the value that `selection_json` had before the wait.
 WAITING_FOR: Final = "waitingFor"
 CHOICE: Final = "choice"
 
 
 class AwaitedSelection(StrEnum):
-    """The selection that a node waits for; the answer comes within the same step."""
+    """The selection that a node has requested. The answer comes within the same step."""
 
     NOTHING = "nothing"
     AGENT = "agent"
@@ -37,29 +38,30 @@ class AwaitedSelection(StrEnum):
 
 
 class NodeState(NodeColumns, kw_only=True):
-    """One node: its stored columns, and what is in memory only."""
+    """The state of one node: its stored columns, and fields that are in memory only."""
 
     compiled: CompiledNode
     unmet: int = 0  # dependencies that have not succeeded yet
     awaiting: AwaitedSelection = AwaitedSelection.NOTHING
     price_limit_micro: int = 0  # the price limit of the open selection
     is_retrying: bool = False  # the open selection is for a retry
-    is_stand_in: bool = False  # the open selection replaces the last agent
-    declined: Failure | None = None  # the decline that made the node change its agent
+    is_stand_in: bool = False  # the open selection looks for a replacement of the last agent
+    declined: Failure | None = None  # the decline because of which the node looks for another agent
     agents_used: tuple[str, ...] = ()
-    is_first_try: bool = False  # the open attempt is the first of its agent
+    is_first_try: bool = False  # the open attempt is its agent's first attempt at this node
     verify_queued_ms: int | None = None  # when the open verification was opened
     verify_dispatched_ms: int | None = None
-    is_verifier_trusted: bool = False  # a restart does not know: then a rejection costs nothing
-    is_accepted: bool = False  # the agent or verifier works without an open request
-    wait_until_ms: int | None = None  # when its wait for an agent or a verifier ends
-    is_round_open: bool = False  # its auction has neither been awarded nor cancelled
-    round_bids: tuple[Bid, ...] | None = None  # of the last award; None: not known
-    bid_micro: int | None = None  # what the winner has bid; None: not known
+    # False after a restart, because it is not stored: then a rejection costs the agent nothing.
+    is_verifier_trusted: bool = False
+    is_accepted: bool = False  # the agent or verifier replied 202 and works without an open request
+    wait_until_ms: int | None = None  # when the wait for an agent or a verifier ends
+    is_round_open: bool = False  # the last auction round is neither awarded nor cancelled
+    round_bids: tuple[Bid, ...] | None = None  # the bids of the last award; None after a restart
+    bid_micro: int | None = None  # the winner's bid; None after a restart
 
     @property
     def is_active(self) -> bool:
-        """Whether an agent or a verifier is at work, or due to be, on an attempt of this node."""
+        """Whether the node has an open attempt, that is, it is dispatched or running."""
         return self.status is NodeStatus.DISPATCHED or self.status is NodeStatus.RUNNING
 
     @property
@@ -74,21 +76,21 @@ class NodeState(NodeColumns, kw_only=True):
 
     @property
     def result(self) -> str | BlobRef | None:
-        """The open attempt's result: its text, the reference of a stored one, None without one.
+        """The open attempt's result: its JSON text, or the reference of a large result; else None.
 
-        No value, since building that holds the loop and is needed only for what is mapped.
+        The text is not parsed here: parsing blocks the event loop, and only mapped results need it.
         """
         return self.result_ref if self.result_json is None else self.result_json
 
     @property
     def has_unverified_result(self) -> bool:
-        """Whether the agent has delivered and the verifier has not judged yet."""
+        """Whether the open attempt has a result without a verdict of a verifier."""
         return self.status is NodeStatus.RUNNING and self.has_result
 
     def begin_attempt(
         self, selected: AgentSelected, price_micro: int, timeout_ms: int, key_version: int
     ) -> None:
-        """Open the next attempt, with the selected agent, and clear the fields of the last one."""
+        """Open the next attempt with the selected agent; clear the fields of the last attempt."""
         agent_did, at_ms = selected.agent_did, selected.at_ms
         self.awaiting = AwaitedSelection.NOTHING
         self.wait_until_ms = None
@@ -129,8 +131,8 @@ class NodeState(NodeColumns, kw_only=True):
         """Load a stored row.
 
         Args:
-            agents_used: the agents of ended attempts, in order. The row has only those that failed
-                finally and the last one.
+            agents_used: the agents of all ended attempts, in order. The row has only the agents
+                that failed finally and the last agent.
         """
         for name in STORED_NAMES:
             setattr(self, name, getattr(row, name))
@@ -147,11 +149,11 @@ class NodeState(NodeColumns, kw_only=True):
 
 
 class Budget:
-    """The workflow's hold: spent, reserved by unfinished nodes, and free.
+    """The workflow's hold, divided into payments, reservations of unfinished nodes, and free money.
 
-    No node is dispatched at a price above the hold less the payments and the other nodes'
-    reservations, so payments never exceed the hold. Reference: money.md (Budgets and holds,
-    Settlement).
+    The price limit of a node is the hold minus the payments and the reservations of other nodes.
+    No node is dispatched at a higher price, so the payments never exceed the hold.
+    Reference: money.md (Budgets and holds, Settlement).
     """
 
     __slots__ = ("_by_node", "_reserved_micro", "hold_micro", "spent_micro")
@@ -163,21 +165,21 @@ class Budget:
         self._reserved_micro = sum(self._by_node.values())
 
     def reserved_micro(self, node: str) -> int:
-        """Return this node's reservation."""
+        """Return this node's reservation, micro-credits."""
         return self._by_node.get(node, 0)
 
     def available_micro(self, node: str) -> int:
-        """Return this node's limit: the hold less payments and the other nodes' reservations."""
+        """Return the node's limit: the hold minus payments and the other nodes' reservations."""
         others_micro = self._reserved_micro - self._by_node.get(node, 0)
         return max(0, self.hold_micro - self.spent_micro - others_micro)
 
     def reserve(self, node: str, micro: int) -> None:
-        """Replace the node's reservation; 0 when it has ended."""
+        """Replace the node's reservation. A node that has ended reserves 0."""
         self._reserved_micro += micro - self._by_node.get(node, 0)
         self._by_node[node] = micro
 
     def fit(self, pinned: Mapping[str, int]) -> None:
-        """Shrink the reservations, except the pinned ones, to the rest of the hold.
+        """Reduce the reservations to the rest of the hold, except those of the pinned nodes.
 
         Prices may have risen since the estimate, so the reservations may exceed the hold.
         """
@@ -197,14 +199,14 @@ class Budget:
 
 
 def tells_of_wait(selection_json: str | None) -> bool:
-    """Say whether a stored selection tells what the node waits for (`rules/waiting.py`)."""
+    """Say whether a stored selection is that of a waiting node (`rules/waiting.py`)."""
     return selection_json is not None and selection_json.startswith(f'{{"{WAITING_FOR}":')
 
 
 def error_of(failure: Failure) -> dict[str, Any]:
-    """Return a failure as `node.error`. Reference: http.md (Node errors)."""
+    """Return the `error` member of a node with this failure. Reference: http.md (Node errors)."""
     error: dict[str, Any] = {"code": str(failure.code), "message": failure.message}
-    # A lost attempt without a successor ends the node, but is not its agent's fault.
+    # A lost attempt without a further attempt ends the node, but is no fault of the agent.
     if failure.is_spared or failure.verdict is Verdict.LOST:
         error["isSpared"] = True
     if failure.code is NodeErrorCode.AGENT_UNAVAILABLE:
@@ -216,13 +218,14 @@ def error_of(failure: Failure) -> dict[str, Any]:
 
 @dataclass(slots=True, eq=False)
 class WorkflowState:
-    """One workflow.
+    """The state of one workflow.
 
-    `nodes`, `results` and `terms` are by the node's name; results are texts, or references.
-    `key_version`: of the deployment's key by which tokens of new attempts are derived.
-    `active_count`: nodes that are dispatched or running. `first_failure`: the error of the first
-    failed node, with its name as `node`. `started_ms`, `succeeded_ms`: when it did so; None in a
-    restored one that had begun before.
+    The keys of `nodes`, `results` and `terms` are node names. A result is its JSON text or a
+    reference. `key_version`: the version of the deployment's key that derives the tokens of new
+    attempts. `unfinished_count`: the number of nodes that have not ended. `active_count`: the
+    number of nodes that are dispatched or running. `first_failure`: the error of the first failed
+    node, with the node's name as `node`. `started_ms`: when the workflow changed to running; None
+    before, and if that was before a restore. `succeeded_ms`: when the workflow succeeded.
     """
 
     workflow_id: str
@@ -243,7 +246,7 @@ class WorkflowState:
 
 
 def find_node(workflow: WorkflowState, name: str) -> NodeState:
-    """Return the node that an event names. Raises `IllegalTransition` for an unknown one."""
+    """Return the node that an event names. Raises `IllegalTransition` for an unknown name."""
     state = workflow.nodes.get(name)
     if state is None:
         raise IllegalTransition("workflow", workflow.status, f"an event of unknown node {name!r}")
@@ -253,9 +256,9 @@ def find_node(workflow: WorkflowState, name: str) -> NodeState:
 def find_awaiting_node(
     workflow: WorkflowState, name: str, asked: AwaitedSelection, trigger: NodeTrigger
 ) -> NodeState | None:
-    """Return the node that waits for this selection, None when it has ended in the meantime.
+    """Return the node that has requested this selection; None if the node has ended since.
 
-    Raises `IllegalTransition` with `trigger` when the node does not wait for it.
+    Raises `IllegalTransition` with `trigger` when an unfinished node has not requested it.
     """
     state = find_node(workflow, name)
     if state.awaiting is asked:
@@ -266,7 +269,7 @@ def find_awaiting_node(
 
 
 def open_attempt(workflow: WorkflowState, name: str, attempt: int) -> NodeState | None:
-    """Return the node with this open attempt, None for a late or repeated reply."""
+    """Return the node if this attempt is open and has no result; None for any other attempt."""
     state = find_node(workflow, name)
     if not state.is_active or state.attempt != attempt or state.has_result:
         return None
@@ -274,11 +277,11 @@ def open_attempt(workflow: WorkflowState, name: str, attempt: int) -> NodeState 
 
 
 def is_open(state: NodeState, attempt: int, verify_attempt: int | None) -> bool:
-    """Say whether this attempt, or this verification of it, is open.
+    """Say whether this attempt, or this verification of the attempt, is open.
 
     Args:
-        verify_attempt: the number of the verification; 0: the attempt itself is meant; None: any
-            verification of it.
+        verify_attempt: the number of the verification; 0 for the attempt itself; None for any
+            verification of the attempt.
     """
     if not state.is_active or state.attempt != attempt:
         return False
@@ -288,5 +291,5 @@ def is_open(state: NodeState, attempt: int, verify_attempt: int | None) -> bool:
 
 
 def timeout_ms(workflow: WorkflowState, state: NodeState, at_ms: int) -> int:
-    """Return an agent's timeout: the node's, or the workflow's remaining runtime if shorter."""
+    """Return the shorter one of the node's timeout and the workflow's remaining runtime."""
     return max(1, min(state.compiled.timeout_ms, workflow.deadline_ms - at_ms))

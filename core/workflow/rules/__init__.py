@@ -1,8 +1,8 @@
-"""The rules of a workflow's events: functions over a `WorkflowState`, one concern in each module.
+"""The rules of a workflow's events: functions that change a `WorkflowState`, grouped by concern.
 
-Imports go one way: restoration, revocation → verification → attempts → ends, selection →
-auction_rounds → payment; history, staking and retry know one node only. Decision
-state-machine-and-recovery.
+Imports go in one direction: restoration, revocation → verification → attempts → node_ends,
+selection → auction_rounds → payment. The modules history, staking and retry use the state of one
+node only. Decision state-machine-and-recovery.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The attempts of a node: their start, their end, and retries.
 
-A node whose attempt fails goes through `failed`: back to `ready` at once for another agent, to
-`ready` with a time (back-off), or to its end. `retry.py` has the limits.
+A node whose attempt fails goes through `failed`. From there it returns to `ready` at once for
+another agent, returns to `ready` after a back-off, or ends. `retry.py` has the limits.
 Reference: features.md (States, Nodes), money.md (Budgets and holds).
 """
 
@@ -64,7 +64,7 @@ from core.workflow.workflow_state import (
 
 
 def agent_selected(workflow: WorkflowState, event: AgentSelected, decision: Decision) -> None:
-    """Begin an attempt with the selected agent, if the node can still pay its price."""
+    """Open an attempt with the selected agent, if the node can still pay the agent's price."""
     name = event.node
     state = find_awaiting_node(workflow, name, AwaitedSelection.AGENT, NodeTrigger.AGENT_SELECTED)
     if state is None:
@@ -74,7 +74,7 @@ def agent_selected(workflow: WorkflowState, event: AgentSelected, decision: Deci
     price_micro = price_of_attempt(workflow, event)
     if price_micro > limit_micro:
         if limit_micro < state.price_limit_micro:
-            # Another node reserved the free money after this selection began.
+            # Another node has reserved money since this selection began, so select again.
             ask_agent(workflow, state, event.at_ms, decision)
         else:
             failure = price_above_limit(event, limit_micro)
@@ -90,11 +90,11 @@ def agent_selected(workflow: WorkflowState, event: AgentSelected, decision: Deci
     set_token_price(state, event)
     stake_micro = event.stake_micro
     if event.token_price is not None:
-        # What is locked is at most what is reserved for the agent (money.md, Slashing).
+        # The locked stake is at most the reservation for the agent (money.md, Slashing).
         stake_micro = min(stake_micro, price_micro)
     lock_stake(state, stake_micro, decision)
     budget = workflow.budget
-    # Keep the reservation: the next agent may cost more. Keep the verifier's share, too.
+    # Do not reduce the reservation, because the next agent may cost more. Include the verifier.
     reserved_micro = price_micro + workflow.terms.get(name, NO_TERMS).verifier_micro
     reserved_micro = max(reserved_micro, budget.reserved_micro(name))
     budget.reserve(name, min(reserved_micro, budget.available_micro(name)))
@@ -105,7 +105,7 @@ def agent_selected(workflow: WorkflowState, event: AgentSelected, decision: Deci
 def agent_not_selected(
     workflow: WorkflowState, event: AgentNotSelected, decision: Decision
 ) -> None:
-    """Retry the selection later, or end a node without an agent."""
+    """Handle a failed selection: another round, a wait, a retry, or the end of the node."""
     state = find_awaiting_node(workflow, event.node, AwaitedSelection.AGENT, NodeTrigger.NO_AGENT)
     if state is not None:
         close_round(state, event.closed, decision)
@@ -113,7 +113,7 @@ def agent_not_selected(
 
 
 def work_started(workflow: WorkflowState, event: WorkStarted, decision: Decision) -> None:
-    """Note when the request was sent; it is not stored."""
+    """Set the node to running, with its start time. This change is not stored."""
     state = find_node(workflow, event.node)
     if state.status is NodeStatus.DISPATCHED and state.attempt == event.attempt:
         state.status = next_node_status(state.status, NodeTrigger.WORK_STARTED)
@@ -121,7 +121,10 @@ def work_started(workflow: WorkflowState, event: WorkStarted, decision: Decision
 
 
 def attempt_accepted(workflow: WorkflowState, event: AttemptAccepted, decision: Decision) -> None:
-    """Keep the attempt open without a request; stored, so that a restart waits for its result."""
+    """Keep the attempt open without a request, and schedule its timeout.
+
+    An accepted attempt is stored, so that the workflow waits for its result after a restart.
+    """
     name = event.node
     state = find_node(workflow, name)
     if not is_open(state, event.attempt, event.verify_attempt) or state.is_accepted:
@@ -129,7 +132,8 @@ def attempt_accepted(workflow: WorkflowState, event: AttemptAccepted, decision: 
     state.is_accepted = True
     due_ms = event.started_ms + timeout_ms(workflow, state, event.started_ms)
     if event.verify_attempt:
-        # Not stored: a restart repeats the verification under its own id, a hand-over tells of it.
+        # Not stored: a restart repeats the verification with the same id. A hand-over of the shard
+        # passes this state on.
         state.verify_dispatched_ms = event.started_ms
     else:
         if state.status is NodeStatus.DISPATCHED:
@@ -145,10 +149,10 @@ def attempt_accepted(workflow: WorkflowState, event: AttemptAccepted, decision: 
 
 
 def attempt_succeeded(workflow: WorkflowState, event: AttemptSucceeded, decision: Decision) -> None:
-    """Take the agent's result: have it verified, or pay for it.
+    """Store the agent's result, then request a verifier or pay the agent.
 
-    A payer that ends the attempt itself has seen what it pays for: nothing is verified then. A peer
-    has its results verified itself.
+    No verifier is requested when the payer ends the attempt itself, because the payer has seen the
+    result, or when a peer replied, because the peer has had the result verified.
     """
     state = open_attempt(workflow, event.node, event.attempt)
     if state is None:
@@ -196,7 +200,7 @@ def attempt_succeeded(workflow: WorkflowState, event: AttemptSucceeded, decision
 
 
 def attempt_failed(workflow: WorkflowState, event: AttemptFailed, decision: Decision) -> None:
-    """End the open attempt that failed, and decide what follows."""
+    """End the open attempt, then retry, change the agent or end the node."""
     state = open_attempt(workflow, event.node, event.attempt)
     if state is None:
         return
@@ -214,20 +218,22 @@ def attempt_failed(workflow: WorkflowState, event: AttemptFailed, decision: Deci
 
 
 def retry_due(workflow: WorkflowState, event: RetryDue, decision: Decision) -> None:
-    """Ask for an agent, or for a verifier, after a back-off or during a wait."""
+    """Request an agent or a verifier after a back-off or during a wait."""
     state = find_node(workflow, event.node)
     if state.wait_until_ms is None:
-        # An earlier time belongs to an earlier back-off.
+        # An event before `retry_at_ms` belongs to an earlier back-off.
         if state.retry_at_ms is None or event.at_ms < state.retry_at_ms:
             return
         state.retry_at_ms = None
     elif state.auction_closes_ms is not None or event.at_ms >= workflow.deadline_ms:
-        return  # it has begun to take bids, or the workflow's own end says more than the wait's
+        # The node takes bids now, or the workflow has reached its deadline. The deadline gives a
+        # better error than the end of the wait.
+        return
     ask_again(workflow, state, event.at_ms, decision)
 
 
 def ask_again(workflow: WorkflowState, state: NodeState, at_ms: int, decision: Decision) -> None:
-    """Ask for the agent, or the verifier, of a node that has had none before."""
+    """Request a verifier if the node has an unverified result, otherwise an agent."""
     if state.has_unverified_result:
         ask_verifier(workflow, state, decision)
     else:
@@ -240,13 +246,13 @@ def ask_again(workflow: WorkflowState, state: NodeState, at_ms: int, decision: D
 
 def await_result(workflow: WorkflowState, awaited: AwaitResult, decision: Decision) -> None:
     """Schedule the accepted attempt's timeout, unless the workflow ends before it."""
-    # The workflow's deadline is no failure of the agent.
+    # An agent is not to blame when the workflow reaches its deadline.
     if awaited.due_ms < workflow.deadline_ms:
         decision.actions.append(awaited)
 
 
 def succeed_node(workflow: WorkflowState, state: NodeState, at_ms: int, decision: Decision) -> None:
-    """End a node with its result: pay its agent and make the nodes ready that waited for it."""
+    """End a node with its result: pay the agent, and make child nodes ready."""
     name = state.compiled.name
     state.status = next_node_status(state.status, NodeTrigger.RESULT_RECEIVED)
     free_stake(state, decision)
@@ -276,10 +282,10 @@ def succeed_node(workflow: WorkflowState, state: NodeState, at_ms: int, decision
 def fail_attempt(
     workflow: WorkflowState, state: NodeState, failure: Failure, at_ms: int, decision: Decision
 ) -> None:
-    """End the open attempt without success; its history is recorded already.
+    """End the open attempt without success. The caller has already recorded its history.
 
-    The agent is given up when another agent follows at once, or when the node ends; a back-off
-    keeps it.
+    The agent is given up when another agent follows at once or the node ends. After a back-off the
+    same agent may get the next attempt.
     """
     state.status = next_node_status(state.status, NodeTrigger.ATTEMPT_FAILED)
     end_wait(state)
@@ -292,7 +298,7 @@ def fail_attempt(
     state.error = error_of(failure)
     if goes_to_another:
         if failure.verdict is Verdict.LOST:
-            state.error = None  # the service's failure: it must not explain the next attempt
+            state.error = None  # the failure of this service is no error of the node
         state.status = next_node_status(state.status, NodeTrigger.RETRY)
         ask_agent(workflow, state, at_ms, decision)
     elif backs_off:
@@ -302,7 +308,10 @@ def fail_attempt(
 
 
 def _may_replace_agent(workflow: WorkflowState, state: NodeState, failure: Failure) -> bool:
-    """Say whether the next attempt follows at once, without using up a retry."""
+    """Say whether the next attempt follows at once, without using up a retry.
+
+    Also updates the node's list of agents that failed or declined.
+    """
     node = state.compiled
     verdict = failure.verdict
     if verdict is Verdict.LOST:
@@ -323,8 +332,8 @@ def _may_replace_agent(workflow: WorkflowState, state: NodeState, failure: Failu
             and state.agent_did == node.target_agent_id
         )
     )
-    # The next bid is there, so the node does not fail with a winner that has worn out its retries.
-    # After a rejection it does: the payer has paid a verifier, and would pay one for each bid.
+    # A winner of an auction that has used up the retries is replaced by the next bid. It is not
+    # replaced after a rejection: the payer has paid a verifier, and would pay one for each bid.
     is_worn_out = (
         node.is_auction
         and verdict is Verdict.RETRYABLE
@@ -350,7 +359,7 @@ def _may_replace_agent(workflow: WorkflowState, state: NodeState, failure: Failu
 
 
 def _may_leave(workflow: WorkflowState, state: NodeState, failure: Failure) -> bool:
-    """Say whether a node is to leave an agent that has declined it, for this attempt alone."""
+    """Say whether another agent is tried for this attempt because the agent declined it."""
     node = state.compiled
     if not failure.is_declined or node.is_auction or state.attempt >= MOVES_MAX:
         return False
@@ -360,13 +369,13 @@ def _may_leave(workflow: WorkflowState, state: NodeState, failure: Failure) -> b
 
 
 def _may_back_off(state: NodeState, failure: Failure) -> bool:
-    """Say whether the failure is one to retry after, and a retry is left."""
+    """Say whether the failure is retryable and the node has a retry left."""
     is_retryable = failure.verdict is Verdict.RETRYABLE
     return is_retryable and state.retries_used < state.compiled.max_retries
 
 
 def _back_off(state: NodeState, failure: Failure, at_ms: int, decision: Decision) -> None:
-    """Use up a retry and wait."""
+    """Use up a retry and schedule it after the back-off."""
     state.retries_used += 1
     state.status = next_node_status(state.status, NodeTrigger.RETRY)
     state.retry_at_ms = at_ms + delay_ms(state.retries_used + 1, failure.retry_after_ms)
@@ -378,7 +387,7 @@ def _back_off(state: NodeState, failure: Failure, at_ms: int, decision: Decision
 def _selection_failed(
     workflow: WorkflowState, state: NodeState, failure: Failure, at_ms: int, decision: Decision
 ) -> None:
-    """Decide what follows when no agent takes a ready node: another round, a retry or its end."""
+    """Handle that no agent takes a ready node: another round, a wait, a retry, or its end."""
     if may_replace_winner(workflow, state, failure):
         replace_winner(workflow, state, at_ms, decision)
         return
@@ -391,24 +400,24 @@ def _selection_failed(
         return
     has_waited = end_wait(state)
     state.awaiting = AwaitedSelection.NOTHING
-    if declined is not None:  # no other agent can take the node: this one is retried
+    if declined is not None:  # no other agent can take the node, so the last agent is retried
         if failure.code is NodeErrorCode.BUDGET_EXCEEDED:
             declined = replace(declined, message=f"{declined.message}; {failure.message}")
             state.error = error_of(declined)
         failure = declined
     is_absence = failure.code in (NodeErrorCode.NO_CANDIDATE, NodeErrorCode.AGENT_UNAVAILABLE)
     if state.is_stand_in:
-        # No other agent can replace the last one at an affordable price: wait until the last agent,
-        # or its stake, is available again.
+        # No other agent can replace the last agent at an affordable price, so wait until the last
+        # agent, or its stake, is available again.
         state.is_stand_in = False
         state.agents_tried = state.agents_tried[:-1]
         is_absence = True
         failure = Failure(failure.code, failure.message, Verdict.RETRYABLE)
     elif is_absence and state.is_retrying:
-        # The failed agent's circuit may be open for a short time only.
+        # The circuit of the agent that failed may be open for a short time only, so retry.
         failure = Failure(failure.code, failure.message, Verdict.RETRYABLE)
     if state.error is None or not is_absence:
-        # Otherwise the last agent's failure is kept: it says more than a missing candidate.
+        # Otherwise keep the last agent's failure: it explains more than a missing candidate.
         state.error = error_of(failure)
     state.is_retrying = False
     state.status = next_node_status(state.status, NodeTrigger.NO_AGENT)

@@ -1,12 +1,14 @@
 """The auction rounds of a node: their start, award and end.
 
 `core/market/auction.py` decides which bid wins. A round with a window leaves the node `ready` until
-the ledger reports the live bids; a round without one is awarded within the step, to a standing bid.
-The winner keeps the node through its retries, at its price; after its final failure the next round
-begins without it. A winner that cannot be used gives the award to the next bid at once: a further
-round is opened and awarded within the step, among the bids of the last one, which are kept in
-memory. No bid comes to them: by then all can read what was bid. If none of them can win, or after a
-restart, the next round takes bids again.
+the ledger returns the live bids. A round without a window is awarded within the step, to a standing
+bid. The winner keeps the node through its retries, at the awarded price. After the winner's final
+failure, the next round excludes it.
+
+If the winner cannot be used, the next bid wins at once: a further round is opened and awarded
+within the step. It is frozen: only the bids of the last round take part, which are kept in memory.
+New bids are not accepted, because the bids of the last round are public by then. If none of these
+bids can win, or after a restart, the next round takes bids again.
 Reference: money.md (Auctions). Decision auctions.
 """
 
@@ -25,10 +27,10 @@ from core.workflow.workflow_state import AwaitedSelection, NodeState, WorkflowSt
 
 
 def ask_bidder(workflow: WorkflowState, state: NodeState, at_ms: int, decision: Decision) -> None:
-    """Select the winner of an earlier round again, or open a round without one."""
+    """Select the winner of the last round again; open a round if there is no usable winner."""
     if state.agent_did is not None and state.agent_did not in state.agents_tried:
         action = _select_bidder(workflow, state, at_ms)
-        # After a restart the bid is not known: the price bounds it.
+        # After a restart the bid is not known. The price is at least the bid, so it is used.
         bid_micro = state.price_micro if state.bid_micro is None else state.bid_micro
         decision.actions.append(
             replace(
@@ -44,12 +46,12 @@ def ask_bidder(workflow: WorkflowState, state: NodeState, at_ms: int, decision: 
 
 
 def await_bids(state: NodeState, closes_ms: int, decision: Decision) -> None:
-    """Ask for the bids of the open round at the end of its window."""
+    """Request the bids of the open round for the end of its window."""
     decision.actions.append(CloseAuction(state.compiled.name, state.auction_round, closes_ms))
 
 
 def bids_heard(workflow: WorkflowState, event: BidsHeard, decision: Decision) -> None:
-    """Award the round whose window is over; ignore the bids of any other round."""
+    """Request the award of the open round, whose window is over; ignore other rounds."""
     state = find_node(workflow, event.node)
     closes_ms = state.auction_closes_ms
     if closes_ms is None or state.auction_round != event.round:
@@ -66,7 +68,7 @@ def close_round(state: NodeState, closed: AuctionClosed | None, decision: Decisi
         for bid in closed.bids:
             if bid.agent_did == closed.winner_did:
                 state.bid_micro = bid.amount_micro
-                # The locks of the bids end with the round.
+                # The stake locks of the bids end with the round.
                 state.round_bids = tuple(replace(one, stake_locked_micro=0) for one in closed.bids)
         decision.records.append(closed)
 
@@ -74,7 +76,7 @@ def close_round(state: NodeState, closed: AuctionClosed | None, decision: Decisi
 def cancel_round(state: NodeState, decision: Decision) -> None:
     """Cancel the open round of a node that ends, if it has one."""
     if state.is_round_open:
-        # It waits for bids, or another node has failed during its award.
+        # The round waits for bids, or another node failed while the award was computed.
         name = state.compiled.name
         decision.records.append(
             AuctionClosed(name, state.auction_round, None, None, is_cancelled=True)
@@ -84,9 +86,10 @@ def cancel_round(state: NodeState, decision: Decision) -> None:
 
 
 def may_replace_winner(workflow: WorkflowState, state: NodeState, failure: Failure) -> bool:
-    """Say whether the next round may begin without the last winner after a failed selection.
+    """Say whether a failed selection may be repeated without the last winner.
 
-    It may when that winner was selected again, is not available, and the agent may change.
+    This is allowed when the winner was to be selected again but is unavailable, and the node may
+    change its agent.
     """
     winner = state.agent_did
     return (
@@ -107,7 +110,7 @@ def may_replace_winner(workflow: WorkflowState, state: NodeState, failure: Failu
 def replace_winner(
     workflow: WorkflowState, state: NodeState, at_ms: int, decision: Decision
 ) -> None:
-    """Give the award to the next bid, without the last winner."""
+    """Open a round that excludes the last winner."""
     assert state.agent_did is not None, state
     state.agents_tried += (state.agent_did,)
     state.is_stand_in = True
@@ -115,7 +118,10 @@ def replace_winner(
 
 
 def reopen_round(workflow: WorkflowState, state: NodeState, at_ms: int, decision: Decision) -> bool:
-    """Open a round that takes bids again when no bid of the last one can win; return whether."""
+    """Open a round that takes new bids, if no bid of a frozen round can win.
+
+    Returns: whether a round was opened.
+    """
     if not state.is_stand_in or state.round_bids is None:
         return False
     state.round_bids = None
@@ -127,7 +133,7 @@ def _open_round(workflow: WorkflowState, state: NodeState, at_ms: int, decision:
     name = state.compiled.name
     terms = workflow.terms.get(name, NO_TERMS)
     reserve_micro = _reserve_micro(workflow, state)
-    # The round's highest cost stays reserved while it is open.
+    # Reserve the highest possible cost of the round while it is open.
     kept_micro = reserve_micro + terms.verifier_micro
     kept_micro = min(kept_micro, workflow.budget.available_micro(name))
     workflow.budget.reserve(name, max(kept_micro, workflow.budget.reserved_micro(name)))
@@ -174,7 +180,7 @@ def _request_award(
 
 
 def _select_bidder(workflow: WorkflowState, state: NodeState, closes_ms: int) -> SelectBidder:
-    """Set the node to wait for an agent; return the selection without bids or winner."""
+    """Set the node to await an agent; return the action without bids and without a holder."""
     state.awaiting = AwaitedSelection.AGENT
     state.price_limit_micro = price_max_micro(workflow, state)
     return SelectBidder(
@@ -190,7 +196,7 @@ def _select_bidder(workflow: WorkflowState, state: NodeState, closes_ms: int) ->
 
 
 def _reserve_micro(workflow: WorkflowState, state: NodeState) -> int:
-    """Return the reserve of a round: that of the publish, limited by the money left."""
+    """Return the reserve of a round: the reserve at publish, or the money left if lower."""
     terms = workflow.terms.get(state.compiled.name, NO_TERMS)
     assert terms.reserve_micro is not None, state
     left_micro = max(0, price_max_micro(workflow, state) - terms.verifier_micro)

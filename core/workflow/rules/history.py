@@ -1,4 +1,4 @@
-"""Records the ends of attempts and verifications in a node's history.
+"""Records the ends of attempts and verifications in the history of a node.
 
 Reference: features.md (States).
 """
@@ -33,7 +33,7 @@ def record_failed_attempt(
 def record_verification(
     state: NodeState, failure: Failure | None, outcome: str, at_ms: int, decision: Decision
 ) -> None:
-    """Record that the open verification ended; `failure` is None when the verifier has judged."""
+    """Record that the open verification ended; `failure` is None after a verdict."""
     decision.records.append(
         AttemptFinished(
             state.compiled.name,

@@ -1,9 +1,10 @@
-"""The end of nodes without a further attempt, and the start and end of their workflow.
+"""Ends nodes that get no further attempt; starts and ends the workflow.
 
-The first node that fails finally ends every node that has not been dispatched; the workflow ends
-when no node is active. A cancellation and the end of the runtime end every node at once; open
-attempts are aborted, unpaid. How a node's end counts for the reputation of its last agent is
-decided here as well. Reference: features.md (States, Nodes), money.md (Reputation, Promised time).
+The first node that fails finally ends every node that was not dispatched. The workflow then ends
+when no node is active. A cancellation, or the end of the runtime, ends every node at once and
+aborts open attempts without payment. This file also decides how a node's end counts for the
+reputation of its last agent.
+Reference: features.md (States, Nodes), money.md (Reputation, Promised time).
 """
 
 from __future__ import annotations
@@ -55,9 +56,9 @@ def end_if_done(workflow: WorkflowState, at_ms: int, decision: Decision) -> None
 
 
 def fail_node(workflow: WorkflowState, state: NodeState, at_ms: int, decision: Decision) -> None:
-    """End a node that has failed finally (its status is `failed`).
+    """End a node that has failed finally; the caller has set its status to `failed`.
 
-    The first such node ends every node that has not been dispatched.
+    The first failed node also ends every node that was not dispatched.
     """
     name = state.compiled.name
     error = state.error
@@ -129,11 +130,11 @@ def cancel_requested(workflow: WorkflowState, event: CancelRequested, decision: 
 def abort_attempt(
     state: NodeState, failure: Failure, decision: Decision, *, outcome: str, reason: str, at_ms: int
 ) -> None:
-    """Abort the open attempt or verification, unpaid.
+    """Abort the open attempt or verification without payment.
 
     Args:
-        outcome: of the attempt or verification, in its history.
-        reason: the reason in the agent's cancel notice.
+        outcome: the outcome in the history of the attempt or verification.
+        reason: the reason in the cancellation notice to the agent.
     """
     free_stake(state, decision)
     if not state.has_result:
@@ -158,7 +159,7 @@ def _end_all_nodes(
     reason: str,
     at_ms: int,
 ) -> None:
-    """End every unfinished node; open attempts are aborted, unpaid."""
+    """End every unfinished node; abort open attempts without payment."""
     error = error_of(failure)
     for state in workflow.nodes.values():
         if state.is_finished:
@@ -189,7 +190,7 @@ def _end_node(
     at_ms: int,
     was_at_work: bool = False,
 ) -> None:
-    """End a node for a reason outside it."""
+    """End a node whose own attempts are not the reason: another node or the workflow ends."""
     cancel_round(state, decision)
     end_wait(state)
     state.status = next_node_status(state.status, trigger)
@@ -204,18 +205,18 @@ def _end_node(
 
 
 def counted_as(state: NodeState, *, was_at_work: bool = False) -> Outcome | None:
-    """Return how the end of a node counts for the agent of its last attempt, None: it does not.
+    """Return how the end of a node counts for the agent of its last attempt; None if it does not.
 
-    1. Work for the agent's own owner does not count. 2. A success is successful. 3. Work that the
-    workflow's runtime cuts after the time that the agent promised is cancelled. 4. Other ends that
-    are no failure of the agent do not count: the payer cancelled or left less time than was
-    promised, no agent was reached, inputs or budget were wrong, the service crashed. 5. An agent
-    that hands in an error after it had accepted the work has given it up: cancelled. 6. Another
-    failure of the agent is failed.
+    1. Work for the agent's own owner does not count. 2. A success counts as successful. 3. Work
+    that is still open at the end of the workflow's runtime counts as cancelled, if the promised
+    time was over. 4. Other ends without a failure of the agent do not count: the payer cancelled or
+    left less than the promised time, no agent was reached, inputs or budget were wrong, or the
+    service crashed. 5. An error that the agent sends after it has accepted the work counts as
+    cancelled. 6. Any other failure of the agent counts as failed.
 
     Args:
         state: a node that has ended.
-        was_at_work: whether its last attempt was open when it ended.
+        was_at_work: whether its last attempt was open when the node ended.
     """
     if state.attempt == 0 or state.is_own:  # 1
         return None
@@ -233,8 +234,8 @@ def counted_as(state: NodeState, *, was_at_work: bool = False) -> Outcome | None
 
 
 def _had_time(state: NodeState) -> bool:
-    """Say whether the agent of a node that has ended had the time that it promised."""
+    """Say whether the agent of an ended node had at least its promised time for the work."""
     began_ms, ended_ms = state.started_ms, state.completed_ms
     if began_ms is None or ended_ms is None:
-        return False  # nothing was sent
+        return False  # no request was sent
     return ended_ms - began_ms >= state.promised_ms

@@ -1,8 +1,9 @@
-"""The price limit and the cost of an attempt: fixed before the work, or by tokens after it.
+"""The price limit and the cost of an attempt.
 
-An agent paid by tokens has the node's reservation as its limit. A higher cost is paid from
-unreserved money, if there is enough and the node's own limit allows it; otherwise the node fails
-unpaid. Reference: money.md (Prices, Per-token prices, Budgets and holds, Work of peers).
+The price is fixed before the work, or computed from the reported tokens after the work. An agent
+that is paid by tokens has the node's reservation as its limit. A higher cost is paid from
+unreserved money, if there is enough and the node's own limit allows it; otherwise the attempt fails
+without payment. Reference: money.md (Prices, Per-token prices, Budgets and holds, Work of peers).
 """
 
 from __future__ import annotations
@@ -28,17 +29,17 @@ from core.workflow.workflow_state import NodeState, WorkflowState
 
 
 def price_max_micro(workflow: WorkflowState, state: NodeState) -> int:
-    """Return an attempt's price limit: the money left for the node, or its own limit if lower."""
+    """Return the money left for a node, or the node's `maxCostCredits` if that is lower."""
     available_micro = workflow.budget.available_micro(state.compiled.name)
     cap_micro = state.compiled.max_cost_micro
     return available_micro if cap_micro is None else min(available_micro, cap_micro)
 
 
 def agent_price_max_micro(workflow: WorkflowState, state: NodeState) -> int:
-    """Return the price limit of an agent's selection (money.md, Estimate).
+    """Return the price limit for the selection of an agent (money.md, Estimate).
 
-    The price that its verifier asks is left, and the limit of the publish holds, also where other
-    nodes have left money.
+    The limit leaves enough money for the verifier. It is at most the limit that the publish has
+    fixed, even if other nodes cost less than their reservations.
     """
     most_micro = price_max_micro(workflow, state)
     node = state.compiled
@@ -51,12 +52,12 @@ def agent_price_max_micro(workflow: WorkflowState, state: NodeState) -> int:
 
 
 def verifier_price_max_micro(workflow: WorkflowState, state: NodeState) -> int:
-    """Return a verification's price limit: the node's money less the agent's price."""
+    """Return the price limit of a verifier: the node's money minus the agent's price."""
     return max(0, workflow.budget.available_micro(state.compiled.name) - state.price_micro)
 
 
 def price_of_attempt(workflow: WorkflowState, event: AgentSelected) -> int:
-    """Return the attempt's reservation: its price, or its limit if paid by tokens."""
+    """Return the price of the attempt; for an agent paid by tokens, its limit."""
     if event.token_price is None:
         return event.price_micro
     verifier_micro = _verifier_micro(workflow, event.node)
@@ -65,7 +66,7 @@ def price_of_attempt(workflow: WorkflowState, event: AgentSelected) -> int:
 
 
 def set_token_price(state: NodeState, event: AgentSelected) -> None:
-    """Store the price per token of the new attempt, None for a fixed price."""
+    """Set the price per token of the new attempt; None for a fixed price."""
     price = event.token_price
     state.price_json = None if price is None else price_json(price)
 
@@ -73,7 +74,7 @@ def set_token_price(state: NodeState, event: AgentSelected) -> None:
 def settle_tokens(
     workflow: WorkflowState, state: NodeState, metrics: Mapping[str, Any]
 ) -> Failure | None:
-    """Set the attempt's price from its result's tokens; return a failure above the limit."""
+    """Set the price from the reported tokens; return a failure if it is above the limit."""
     if state.price_json is None:
         return None
     name = state.compiled.name
@@ -85,7 +86,7 @@ def settle_tokens(
             NodeErrorCode.BUDGET_EXCEEDED,
             f"the reported tokens cost {credits_text(due_micro)} credits, only"
             f" {credits_text(most_micro)} are left for the node",
-            # Another agent may take the node: this one's rates must not end it.
+            # Another agent may be cheaper, so the price of this agent must not end the node.
             Verdict.FINAL_FOR_AGENT,
         )
     state.price_micro = due_micro
@@ -94,11 +95,11 @@ def settle_tokens(
 
 
 def set_named_price(workflow: WorkflowState, state: NodeState, named_micro: int | None) -> None:
-    """Set the price of an attempt that its payer ends: what the payer names, else what is reserved.
+    """Set the price of an attempt that the payer ends.
 
-    It is at least what the agent was promised, which is nothing for one that is paid by tokens, and
-    at most the money left for the node. The rest of the node's reservation, a verifier's part too,
-    is free again.
+    The price is the one that the payer names. It is at least the agent's fixed price, and at most
+    the money left for the node. If the payer names no price, the price of the attempt stays. The
+    rest of the node's reservation, the verifier's part included, becomes free.
     """
     if named_micro is not None:
         promised_micro = state.price_micro if state.price_json is None else 0
@@ -108,7 +109,7 @@ def set_named_price(workflow: WorkflowState, state: NodeState, named_micro: int 
 
 
 def payment_line(node: str, verify_attempt: int) -> str:
-    """Return the payment line of a verification, which is paid once (money.md, Verifiers)."""
+    """Return the payment line of a verification; each line is paid once (money.md, Verifiers)."""
     return f"{node}#verify" if verify_attempt == 1 else f"{node}#verify{verify_attempt}"
 
 
@@ -125,10 +126,11 @@ def pay_verification(
 def pay_rejection_at_peer(
     workflow: WorkflowState, state: NodeState, event: AttemptFailed, decision: Decision
 ) -> None:
-    """Pay what a peer charged for a result that is refused, as far as it was agreed.
+    """Pay what a peer charged for a result that is not accepted, at most the agreed maximum.
 
-    A verification there has rejected it, or its agent is revoked. Unpaid, a payer could drain the
-    clearing account through a verifier of its own at the peer, or an agent that it revokes here.
+    The result was rejected by a verification at the peer, or its agent is revoked. Without this
+    payment, a payer could drain the clearing account: it would use a verifier of its own at the
+    peer, or revoke the agent here.
     """
     micro = min(event.charged_micro, peer_price_max_micro(workflow, state))
     is_revoked = event.failure.code is NodeErrorCode.REVOKED
@@ -142,7 +144,7 @@ def pay_rejection_at_peer(
 
 
 def peer_price_max_micro(workflow: WorkflowState, state: NodeState) -> int:
-    """Return the most that an attempt costs at a peer, which has the result verified itself."""
+    """Return the maximum that a peer may charge, a verification at the peer included."""
     name, micro = state.compiled.name, state.price_micro
     if state.compiled.requires_verification:
         micro += _verifier_micro(workflow, name)
@@ -150,7 +152,7 @@ def peer_price_max_micro(workflow: WorkflowState, state: NodeState) -> int:
 
 
 def set_peer_price(workflow: WorkflowState, state: NodeState, charged_micro: int) -> None:
-    """Set the price of an attempt to what the peer charged, at most what it may cost."""
+    """Set the price of an attempt to the peer's charge, at most `peer_price_max_micro`."""
     state.price_micro = min(charged_micro, peer_price_max_micro(workflow, state))
 
 

@@ -1,9 +1,9 @@
-"""The restore of a stored, unfinished workflow: its state from rows, and its open work.
+"""Restores a stored, unfinished workflow: loads its rows and resumes its open work.
 
-1. `load_nodes`: rows become states; counts, results and reservations are computed from them.
-2. `resume_nodes`: open attempts become lost, by the usual event; open verifications are repeated;
-timers are set again; nodes that are ready or wait for an agent ask for one again. Attempts whose
-call another process keeps open stay as they are.
+1. `load_nodes` loads the rows into node states, and computes counts, results and reservations.
+2. `resume_nodes` handles the open work. An open attempt ends as lost, by the usual event, and is
+retried. An accepted attempt waits for its result again. An open verification is repeated. Timers
+are set again. A node that waits for an agent, or whose dependencies are complete, requests one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def load_nodes(
     rows: Iterable[NodeChanged],
     agents_used: Mapping[str, Sequence[str]],
 ) -> None:
-    """Load the stored rows; arguments as those of `WorkflowMachine.restore`."""
+    """Load the stored rows. The arguments are those of `WorkflowMachine.restore`."""
     for row in rows:
         _load_node(workflow, row, agents_used.get(row.node, ()))
     budget = workflow.budget
@@ -59,7 +59,7 @@ def _load_node(workflow: WorkflowState, row: NodeChanged, agents_used: Sequence[
         for child in state.compiled.children:
             workflow.nodes[child].unmet -= 1
     elif state.status in (NodeStatus.FAILED, NodeStatus.TIMEOUT):
-        # Several nodes may have failed; which one is first does not affect the rest.
+        # If several nodes have failed, any of them may count as the first: only the error differs.
         workflow.first_failure = workflow.first_failure or {**(state.error or {}), "node": name}
 
 

@@ -10,10 +10,11 @@ from typing import Final
 BACKOFF_MS: Final = (0, 1_000, 5_000, 30_000)
 RETRY_AFTER_MS_MAX: Final = 30_000
 AGENTS_PER_NODE_MAX: Final = 3
-# Refusing inputs costs an agent nothing, and a card that refuses all is free: three of them would
-# fail nodes that another agent takes. So does a bid whose agent then declines the work.
+# A refusal of the inputs costs an agent nothing, and a card is free. With a limit of 3, three
+# agents that refuse everything could fail a node that another agent would take. The same is true
+# of bidders that win and then decline the work.
 AGENTS_REFUSING_MAX: Final = 8
-# After this many attempts, or verifications, a node stays with an agent that declines.
+# After this many attempts or verifications, a node does not change its agent after a decline.
 MOVES_MAX: Final = 64
 
 
@@ -21,9 +22,8 @@ def delay_ms(attempt: int, retry_after_ms: int = 0) -> int:
     """Return the delay before the n-th attempt: 0, 1, 5, then 30 s each.
 
     Args:
-        attempt: n ≥ 1, counting retries only, not attempts by another agent or after a lost
-            process.
-        retry_after_ms: the agent's `Retry-After`; lengthens the delay up to 30 s, never shortens.
+        attempt: n ≥ 1. Only retries count, not attempts by another agent or after a lost process.
+        retry_after_ms: the agent's `Retry-After`; it can lengthen the delay up to 30 s.
     """
     assert attempt >= 1, attempt
     asked_ms = min(max(retry_after_ms, 0), RETRY_AFTER_MS_MAX)
@@ -40,8 +40,8 @@ def may_change_agent(
 ) -> bool:
     """Say whether another agent may take a node that `tried` agents have failed finally.
 
-    After three no other does; eight where the last one has refused the inputs by its schema, or has
-    won an auction and cannot be used.
+    The limit is three agents. It is eight if `is_refused`: the last agent has refused the inputs by
+    its schema, or has won an auction and cannot be used.
 
     A targeted node leaves its target only with `allowBroadcastFallback`. This member of the node
     overrides the workflow's `allowFallbackAgents: false`, which then limits the node to two agents.

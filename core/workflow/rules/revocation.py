@@ -1,7 +1,8 @@
-"""Ends the open attempts and verifications of revoked agents, unpaid; other agents may go on.
+"""Ends the open attempts and verifications of revoked agents without payment.
 
-Unpaid work of a revoked agent is discarded, also a result that waits for its verification. The
-failure does not count for the agent's reputation, because the revocation has its own record.
+Unpaid work of a revoked agent is discarded, even a result whose verification is open. Other agents
+may take the node. The failure does not count for the agent's reputation, because the revocation has
+its own record.
 Reference: features.md (Revocation), money.md (Settlement). Decision permissions-and-keys.
 """
 
@@ -22,7 +23,7 @@ REASON: Final = "policy_violation"
 
 
 def agents_at_work(workflow: WorkflowState) -> set[str]:
-    """Return the agents and verifiers of all open attempts."""
+    """Return the DIDs of the agents and verifiers of all open attempts."""
     found = set()
     for state in workflow.nodes.values():
         if state.is_active:

@@ -1,7 +1,7 @@
 """Makes nodes ready and requests the selection of an agent or a verifier.
 
-The selection happens outside the machine (`core/market/ranking.py`); its answer comes within the
-same step, and `attempts.py` and `verification.py` handle it.
+The caller of the machine performs the selection (`core/market/ranking.py`) within the same step.
+`attempts.py` and `verification.py` handle the answer.
 Reference: features.md (Nodes, Targeted routing), money.md (Prices, Auctions).
 """
 
@@ -29,7 +29,7 @@ def workflow_accepted(workflow: WorkflowState, event: WorkflowAccepted, decision
 
 
 def make_ready(workflow: WorkflowState, state: NodeState, at_ms: int, decision: Decision) -> None:
-    """Make a node ready whose dependencies are complete."""
+    """Set a node whose dependencies are complete to ready, and request an agent."""
     state.status = next_node_status(state.status, NodeTrigger.DEPENDENCIES_COMPLETE)
     ask_agent(workflow, state, at_ms, decision)
 
@@ -49,7 +49,7 @@ def ask_agent(workflow: WorkflowState, state: NodeState, at_ms: int, decision: D
     is_bound = is_last_known or not workflow.compiled.allow_fallback_agents
     known = [did for did in state.agents_used if did not in exclude]
     if is_bound and known:
-        # The agent of the last attempt again, or else another agent that has had an attempt.
+        # No new agent may be tried: take the agent of the last attempt, or else another known one.
         target = state.agent_did if state.agent_did in known else known[-1]
         allow_fallback = False
     terms = workflow.terms.get(node.name, NO_TERMS)

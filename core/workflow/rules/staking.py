@@ -1,7 +1,7 @@
-"""An agent's stake at risk with an attempt: locked at its start, freed at its end.
+"""Locks a part of an agent's stake at the start of an attempt and frees it at the end.
 
-These rules free every lock exactly once and decide whether the agent is responsible for the end of
-its attempt; the ledger decides whether the stake suffices and how much is slashed. Verifiers put up
+These rules free every lock exactly once. They decide whether the agent is to blame for the end of
+the attempt. The ledger decides whether the stake suffices and how much is slashed. Verifiers lock
 no stake. Reference: money.md (Slashing, Stakes). Decision stakes-and-slashing.
 """
 
@@ -18,7 +18,7 @@ def lock_stake(state: NodeState, micro: int, decision: Decision) -> None:
     """Lock a part of the agent's stake with the new attempt.
 
     Args:
-        micro: micro-credits, 0 or more.
+        micro: the amount to lock in micro-credits, 0 or more.
     """
     assert state.stake_micro == 0, state
     assert state.agent_did is not None, state
@@ -35,7 +35,7 @@ def free_stake(
     *,
     is_given_up: bool = False,
 ) -> None:
-    """End the lock of the open attempt, if it has one.
+    """Free the stake that the open attempt locks, if any.
 
     Args:
         failure: the attempt's failure; None when it succeeded or was aborted.
@@ -57,10 +57,10 @@ def free_stake(
 
 
 def _agent_failure_code(state: NodeState, failure: Failure) -> NodeErrorCode | None:
-    """Return the code of a failure that the agent's stake answers for, None for any other."""
-    # The payer chose the inputs and would get the slash. But a bidder that its own schema binds
-    # could win with a low bid and refuse for nothing.
+    """Return the code of a failure for which the agent is slashed; None for other failures."""
+    # A refusal of the inputs is free, because the payer chose the inputs and would receive the
+    # slash. It is not free in an auction: a bidder could win with a low bid and then refuse.
     is_free_refusal = failure.is_refusal and not state.compiled.is_auction
-    # The end of the dispatching process has an agent's code, but is not the agent's failure.
+    # A lost attempt has the code of an agent's error, but the agent is not to blame.
     is_spared = failure.is_spared or is_free_refusal or failure.verdict is Verdict.LOST
     return failure.code if is_agents_failure(failure.code, is_spared=is_spared) else None

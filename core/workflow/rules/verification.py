@@ -1,9 +1,10 @@
 """Verification of a node's result: the verifier, its verdict and its payment.
 
-The node stays `running` from the agent's result to the verdict. A verifier is paid for approving
-and for rejecting, the agent only after approval. A verifier that fails is retried or replaced, with
-a retry counter of its own; the agent's work is not repeated. An open verification goes on after
-another node has failed. Only a trusted verifier's rejection costs the agent stake and reputation.
+The node stays `running` from the agent's result to the verdict. The verifier is paid for an
+approval and for a rejection; the agent is paid only after an approval. A verifier that fails is
+retried or replaced, with a separate retry counter, and the agent's work is not repeated. An open
+verification continues after another node has failed. Only the rejection of a trusted verifier costs
+the agent stake and reputation.
 Reference: features.md (Verification), money.md (Verifiers).
 """
 
@@ -35,7 +36,7 @@ from core.workflow.workflow_state import (
 
 
 def verifier_selected(workflow: WorkflowState, event: VerifierSelected, decision: Decision) -> None:
-    """Begin a verification with the selected verifier, if the node can still pay its price."""
+    """Open a verification with the selected verifier, if the node can still pay its price."""
     state = find_awaiting_node(
         workflow, event.node, AwaitedSelection.VERIFIER, NodeTrigger.RESULT_RECEIVED
     )
@@ -61,7 +62,7 @@ def verifier_selected(workflow: WorkflowState, event: VerifierSelected, decision
     state.verify_queued_ms = state.verify_dispatched_ms = event.at_ms
     verifier_timeout_ms = timeout_ms(workflow, state, event.at_ms)
     state.deadline_ms = event.at_ms + verifier_timeout_ms
-    # As for agents: a verifier that is free and declines leaves what another one costs.
+    # Do not reduce the reservation: if this verifier declines, the next one may cost more.
     reserved_micro = workflow.budget.reserved_micro(event.node)
     reserved_micro = max(state.price_micro + event.price_micro, reserved_micro)
     workflow.budget.reserve(event.node, reserved_micro)
@@ -72,7 +73,7 @@ def verifier_selected(workflow: WorkflowState, event: VerifierSelected, decision
 def verifier_not_selected(
     workflow: WorkflowState, state: NodeState, failure: Failure, at_ms: int, decision: Decision
 ) -> None:
-    """Wait for a verifier, retry after a back-off, by its own counter, or end the attempt."""
+    """Handle a failed selection of a verifier: a wait, a retry, or the end of the attempt."""
     capability_id = state.compiled.verifier_capability_id
     declined, state.declined = state.declined, None
     if declined is not None:
@@ -81,8 +82,8 @@ def verifier_not_selected(
         return
     has_waited = end_wait(state)
     state.awaiting = AwaitedSelection.NOTHING
-    # A missing verifier may come back; an unaffordable one, or verifiers that all failed finally,
-    # will not.
+    # Retry if a missing verifier may come back. Do not retry if verifiers are too expensive or if
+    # all of them have failed finally.
     is_absence = failure.code in (NodeErrorCode.NO_CANDIDATE, NodeErrorCode.AGENT_UNAVAILABLE)
     may_pass = is_absence or failure.verdict in (Verdict.RETRYABLE, Verdict.LOST)
     if may_pass and not has_waited and state.verify_retries_used < state.compiled.max_retries:
@@ -134,8 +135,8 @@ def verification_finished(
         succeed_node(workflow, state, event.at_ms, decision)
         return
     message = f"the verifier did not approve the result of attempt {state.attempt}"
-    # An untrusted verifier may belong to the payer; one that the payer has chosen may be an agent
-    # that was not made to verify.
+    # An untrusted verifier may belong to the payer. A verifier that the payer has chosen may be an
+    # agent that was not made to verify results.
     is_spared = event.approved is None or not state.is_verifier_trusted
     rejected = Failure(
         NodeErrorCode.VERIFICATION_REJECTED, message, Verdict.RETRYABLE, is_spared=is_spared

@@ -1,8 +1,8 @@
-"""Waits of nodes for agents that are away for a passing reason: their start and their end.
+"""The start and the end of a node's wait for agents that are unavailable for a passing reason.
 
-One wait for agents and verifiers. It uses no attempt and no retry. Its end is stored with its start
-as `retry_at_ms`, so that a successor of the owner waits on until that time. What it waits for
-stands in `selection_json`, where a choice's reasons stand otherwise. Decision
+A node has one wait, for agents and verifiers alike. A wait uses up no attempt and no retry. The end
+of the wait is stored as `retry_at_ms` when it starts, so that a new owner waits until the same
+time. During the wait, `selection_json` contains the reason of the wait. Decision
 agent-health-and-waiting.
 """
 
@@ -28,9 +28,9 @@ def wait_for_agent(
     at_ms: int,
     decision: Decision,
 ) -> bool:
-    """Have a node wait, or wait on, after a failed selection; return whether it does.
+    """Start or continue a node's wait after a failed selection.
 
-    It does not when no agent may come back, or when it has waited as long as it may.
+    Returns: False if the node does not wait, because no agent may come back or the wait is over.
     """
     until_ms = state.wait_until_ms
     if until_ms is None:
@@ -45,14 +45,14 @@ def wait_for_agent(
         told = {"reason": failure.message, "sinceMs": at_ms}
         kept = {WAITING_FOR: told, CHOICE: state.selection_json}
         state.selection_json = write_json(kept).decode()
-    if is_first or state.compiled.is_auction:  # a later round of an auction has been closed
+    if is_first or state.compiled.is_auction:  # a later round of the auction has just been closed
         decision.records.append(state.row())
     decision.actions.append(AwaitAgent(state.compiled.name, capability_id, until_ms))
     return True
 
 
 def end_wait(state: NodeState) -> bool:
-    """End the wait of a node; return whether it waited."""
+    """End the wait of a node, if there is one; return whether the node waited."""
     if state.wait_until_ms is None:
         return False
     state.wait_until_ms = state.retry_at_ms = None
