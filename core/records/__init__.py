@@ -1,3 +1,3 @@
-"""The records of the specification, one file per resource: JSON at the edge, checked once."""
+"""The specification's records, one file per resource. JSON is parsed and checked here, once."""
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""The agent card (ACARD): who an agent is, where it listens, what it can do and for how much.
+"""The agent card (ACARD): the identity, endpoint, capabilities and prices of an agent.
 
-Cards are open: members this file does not know are kept, so that a card comes back as registered.
+Members of a card that this file does not know are stored, so that a card is returned exactly as it
+was registered.
 Reference: features.md (Agent cards).
 """
 
@@ -48,23 +49,24 @@ Endpoint = Annotated[
     StringConstraints(pattern=CARD_ENDPOINT_PATTERN, max_length=2048, strict=True),
 ]
 
-# 10^9 credits, the largest amount the ledger keeps (money.md, Units).
+# 10^9 credits, the largest amount that the ledger can store (money.md, Units).
 PRICE_CENTS_MAX = 10**11
 CAPABILITIES_MAX = 100
 
-# What is under these names, however spelt, is a credential; cards are public.
+# A card is public, so it must not contain credentials. Members with these names are credentials.
+# Names are compared in lower case and without separators.
 _SECRET_NAMES: Final = frozenset(
     ("authorization", "bearer", "cookie", "jwt", "pwd", "token", "xauth", "xtoken")
 )
-# So is what is under a name that ends like this ("openaiApiKey"). Not "token": a card may say what
-# a million of them cost.
+# Members whose names have these endings are credentials, too ("openaiApiKey"). "token" is not among
+# the endings, because a card may contain a price per token.
 _SECRET_ENDINGS: Final = (
     "apikey", "accesskey", "privatekey", "secretkey", "secretaccesskey", "signingkey",
     "accesstoken", "apitoken", "authtoken", "bearertoken", "heartbeattoken", "idtoken",
     "refreshtoken", "sessiontoken", "secrettoken", "secret", "password", "passwd", "passphrase",
     "credential", "mnemonic", "proxyauthorization",
 )  # fmt: skip
-# What is under these names of a capability describes values that others send.
+# These members of a capability are not searched: a schema only describes values that others send.
 _SCHEMAS: Final = ("inputSchema", "outputSchema")
 _NOT_LETTERS: Final = re.compile(r"[^a-z]")
 
@@ -80,7 +82,7 @@ def _accepted_verifiers(value: object) -> object:
     )
 
 
-# Whose judgement an agent accepts where the payer of a node chooses its verifiers.
+# The verifiers that an agent accepts if the payer of a node chooses the verifiers' capability.
 AcceptedVerifiers = Annotated[
     str | list[str] | None,
     BeforeValidator(_accepted_verifiers),
@@ -107,7 +109,7 @@ class _OpenRecord(BaseModel):
 
 
 class Capability(_OpenRecord):
-    """One thing an agent can do, with its price when the card carries one (cents)."""
+    """A capability that an agent offers, with its price in cents if the card has one."""
 
     id: CapabilityId = Field(description="Id of the capability, such as cap.text.translate.v1.")
     description: FreeText = Field(default="", description="What the capability does, in words.")
@@ -125,7 +127,7 @@ class Capability(_OpenRecord):
 
 
 class CardMetadata(_OpenRecord):
-    """What people read about an agent."""
+    """Information about an agent for people."""
 
     name: ShortText | None = Field(default=None, description="Name of the agent, for people.")
     author: ShortText | None = Field(default=None, description="Author of the agent.")
@@ -133,7 +135,7 @@ class CardMetadata(_OpenRecord):
 
 
 class AgentCard(_OpenRecord):
-    """An agent's advertisement, as registered and as served at `/.well-known/acard.json`."""
+    """An agent card, as it is registered and as it is served at `/.well-known/acard.json`."""
 
     did: AgentDid = Field(description="DID of the agent.")
     endpoint: Endpoint = Field(description="URL at which the agent is reached.")
@@ -161,25 +163,23 @@ class AgentCard(_OpenRecord):
     )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the card in its JSON form, absent members left out."""
+        """Return the card in its JSON form, without absent members."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
 def said_in_card(card: Mapping[str, Any], member: str) -> Any:
-    """Return what a card says of the agent's place, in itself or in its metadata."""
+    """Return a member of a card, or of the card's metadata; None if both lack it."""
     metadata = card.get("metadata")
     inside = metadata.get(member) if isinstance(metadata, dict) else None
     return card.get(member, inside)
 
 
 def find_secrets(card: Any, path: str) -> Iterator[str]:
-    """Find the members of a card that hold credentials.
+    """Yield the path of each member of a card that contains a credential.
 
     Args:
-        card: as it was sent.
-        path: where that stands.
-
-    Returns: the path of each.
+        card: the card that the client sent, any JSON value.
+        path: the path of the card in the request.
     """
     offered = card.get("capabilities") if isinstance(card, dict) else None
     if isinstance(offered, list):
@@ -194,10 +194,10 @@ def _without_schemas(capability: Any) -> Any:
 
 
 def without_standing_bids(card: dict[str, Any]) -> dict[str, Any]:
-    """Return a card as others than its agent's owner read it: what it would bid is sealed.
+    """Return a card without its standing bids, which only the agent's owner may read.
 
-    The lineage's hash is over this form, so that everybody can check it and nobody can find out an
-    amount by trying. money.md (Auctions).
+    The hashes of the card lineage cover this form. So everybody can check a hash, and nobody can
+    find a bid by trying amounts. money.md (Auctions).
     """
     offered = card["capabilities"]
     if not any("standingBid" in one for one in offered):
@@ -221,7 +221,7 @@ def _secrets_in(value: Any, path: str) -> Iterator[str]:
 
 
 def _is_secret(name: str, value: Any) -> bool:
-    """Say whether a member holds a credential; nothing and yes or no are none."""
+    """Say whether a member contains a credential. Empty values and booleans are no credentials."""
     if value is None or isinstance(value, bool) or value in ("", [], {}):
         return False
     letters = _NOT_LETTERS.sub("", name.lower())
@@ -233,14 +233,15 @@ _CAPABILITIES: Final = "capabilities"
 
 
 def find_differences(card: Mapping[str, Any], served: object) -> list[str]:
-    """Return the members of a card that are served otherwise, at most `DIFFERENCES_MAX`.
+    """Return the members of a registered card that differ in the card that the agent serves.
 
     Args:
-        card: as it was registered, in its JSON form.
-        served: what was parsed of the served text.
+        card: the registered card in its JSON form.
+        served: the JSON value that the agent serves.
 
-    Returns: names such as `version` and `capabilities.cap.x.v1.price_cents`; `capabilities` where
-        others are served besides; "" where what is served is no card at all.
+    Returns: at most `DIFFERENCES_MAX` names such as `version` and
+        `capabilities.cap.x.v1.price_cents`. `capabilities` means that the agent serves further
+        capabilities; "" means that it serves no JSON object.
     """
     if not isinstance(served, dict):
         return [""]

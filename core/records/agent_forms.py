@@ -1,7 +1,8 @@
-"""The forms in which agents are registered and changed; the card itself is `agent.py`'s.
+"""The request bodies that register and change agents. `agent.py` has the agent card itself.
 
-Two spellings of a registration arrive: `{acard, …}` and the flat one of `/v1/agent/register`, in
-which names, the endpoint and capability ids may be missing. Who may register what is `serve_app`'s.
+A registration arrives in one of two forms: `{acard, …}`, or the flat form of `/v1/agent/register`.
+In the flat form, names, the endpoint and capability ids may be missing. `serve_app` decides who may
+register an agent.
 Reference: features.md (Agent cards, Registration).
 """
 
@@ -38,20 +39,20 @@ from core.wording import kind_of
 AUDIENCE_CHARS_MAX: Final = 2_048
 HASH_CHARS_MAX: Final = 71
 SIGNING_SECRET_CHARS_MAX: Final = 1_024
-# Of what stands beside a card: that secret in UTF-8, a DID, a signature, and their names.
+# The most bytes of the members beside a card: signing secret, DID, signature, and their names.
 BESIDE_BYTES_MAX: Final = 8 * 1_024
-# Of the hash of a DID, in the ids of its capabilities that came without one.
+# Generated ids of capabilities contain this many hex digits of the hash of the agent's DID.
 _OWNER_DIGITS: Final = 12
-# Cards are public. Never the value: problems are logged by clients.
+# Cards are public. The message never contains the secret, because clients log problems.
 _NO_SECRETS: Final = "no secrets in a card; signingSecret stands beside `acard`"
 _NO_ENDPOINT: Final = "http://absent.invalid"
 
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """An agent card. Members without a description here are kept as sent.
+    """An agent card. Members without a description here are stored unchanged.
 
-    `raw`: the card as it was sent, over which it is signed.
+    `raw`: the card as the client sent it; the card's signature covers this form.
     """
 
     raw: Json
@@ -59,14 +60,14 @@ class Card:
 
     @classmethod
     def described_schema(cls, schemas: Schemas) -> Schema:
-        """Return the schema of a card, and keep those of its parts."""
+        """Return the schema of a card; add the schemas of its parts to `schemas`."""
         card = AgentCard.model_json_schema(by_alias=True, ref_template=REFERENCE + "{model}")
         schemas.components.update(card.pop("$defs"))
         return card
 
     @classmethod
     def read_value(cls, raw: Any, path: str, problems: ProblemList) -> Card | None:
-        """Read a card, and add what is wrong with it to `problems`."""
+        """Return the card, or None after adding its problems to `problems`."""
         if not isinstance(raw, dict):
             problems.append(Problem(path, kind_of(raw), "an agent card"))
             return None
@@ -90,11 +91,11 @@ class Card:
 
 
 class CardWithGaps(Card):
-    """A card that may be without an endpoint: its agent is known, and offline."""
+    """A card that may lack the endpoint. An agent without an endpoint is offline."""
 
     @classmethod
     def read_value(cls, raw: Any, path: str, problems: ProblemList) -> Card | None:
-        """Read a card, and add what is wrong with it to `problems`."""
+        """Return the card, or None after adding its problems to `problems`."""
         if not isinstance(raw, dict) or raw.get("endpoint") is not None:
             return Card.read_value(raw, path, problems)
         card = Card.read_value({**raw, "endpoint": _NO_ENDPOINT}, path, problems)
@@ -132,7 +133,7 @@ class CardProof:
 
     @classmethod
     def read_value(cls, raw: Any, path: str, problems: ProblemList) -> CardProof | None:
-        """Read a proof, and add what is wrong with it to `problems`."""
+        """Return the proof, or None after adding its problems to `problems`."""
         members = read(CardProofMembers, raw, problems, path)
         return None if members is None else cls(raw, members)
 
@@ -159,7 +160,7 @@ class Registration(Body):
 
     @classmethod
     def respelled(cls, raw: Any) -> Any:
-        """Return a registration with its card under `acard`, also one that is the card itself."""
+        """Return the body with its card under `acard`; the body may also be the card itself."""
         if not isinstance(raw, dict) or "acard" in raw:
             return raw
         card, beside = _parted(raw)
@@ -173,7 +174,7 @@ class FlatRegistration(Registration):
 
     @classmethod
     def respelled(cls, raw: Any) -> Any:
-        """Return a flat registration with its card under `acard`; one that has it as it is."""
+        """Return the body with its card under `acard`; fill in missing members of the card."""
         if not isinstance(raw, dict) or "acard" in raw:
             return raw
         card, beside = _parted(raw)
@@ -267,13 +268,13 @@ _BESIDE: Final = tuple(one.json_name for one in members_of(Registration) if one.
 
 
 def _parted(raw: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the card whose members stand in the body itself, and what stands beside it."""
+    """Split a body into the members of the card and the members beside the card."""
     beside = {name: raw[name] for name in _BESIDE if name in raw}
     return {name: value for name, value in raw.items() if name not in beside}, beside
 
 
 def _capability(item: Any, did: Any, index: int) -> Any:
-    """Return a capability with its id: its own, that of its other spelling, or one of the DID."""
+    """Return a capability with an id: `id`, `capability_id`, or one generated from the DID."""
     if isinstance(item, str):
         return {"id": item}
     if not isinstance(item, dict) or item.get("id") is not None:

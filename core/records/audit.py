@@ -1,7 +1,7 @@
-"""The closed list of event types; the chain of audit entries is also the event stream.
+"""The closed list of audit event types, and the rules that find the parties of an event.
 
-What a type is about (`targetType`) and the verb in it (`action`) follow from its name,
-`resource.past_participle`. Reference: money.md (Audit chain).
+The event stream is the audit chain. The name of a type is `resource.past_participle`. `targetType`
+and `action` of an entry are computed from this name. Reference: money.md (Audit chain).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 
 class AuditEventType(StrEnum):
-    """Everything that can be found in the audit chain. Closed: a new event is a new member here."""
+    """The types of all events in the audit chain."""
 
     LEDGER_CREATED = "ledger.created"
     LEDGER_DEPOSITED = "ledger.deposited"
@@ -96,17 +96,17 @@ class AuditEventType(StrEnum):
 
     @property
     def action(self) -> str:
-        """The verb: what was done ("settled")."""
+        """The verb of the type, such as "settled"."""
         return self.value.partition(".")[2]
 
 
-# Entries with these events name the signing keys. Every reader of the log sees them whole, so that
-# everyone can check signatures.
+# Entries with these events contain the signing keys. Every reader of the log sees these entries
+# completely, so that everyone can check signatures.
 PUBLIC_EVENTS: Final = frozenset(
     {AuditEventType.LEDGER_CREATED, AuditEventType.SIGNING_KEY_ROTATED}
 )
-# What every workflow goes through, always about the workflow itself: entries that have them are
-# found by their workflow. Each other event is found by its type and by its target.
+# Events that every ordinary workflow has, always with the workflow as the target. Their entries are
+# indexed by workflow only. Entries of all other events are indexed by type and by target.
 LIFE_EVENTS: Final = frozenset(
     {
         AuditEventType.WORKFLOW_PUBLISHED,
@@ -121,7 +121,7 @@ LIFE_EVENTS: Final = frozenset(
 
 
 class Named(StrEnum):
-    """As what an event names a party."""
+    """The kind of the id by which an event names a party."""
 
     DID = "did"
     AGENT = "agent"
@@ -130,12 +130,12 @@ class Named(StrEnum):
 
 
 class PartyRule(NamedTuple):
-    """Where events of a type name parties.
+    """A rule that says where the events of a type name a party.
 
     Attributes:
-        named: as what.
-        path: members of the payload, one within the other; of a list each item is looked at, and
-            texts alone count. Empty: the target's id.
+        named: the kind of the id.
+        path: the path of the id in the payload. Each item of a list on the path is searched, and
+            only texts count. Empty: the party is the target of the event.
     """
 
     named: Named
@@ -154,8 +154,8 @@ _NAME: Final = (*_OWNED, *_in(Named.AGENT, "agentDid", "offeredTo"))
 _STAKED: Final = (*_AGENT, *_in(Named.WORKFLOW, "workflowId", "evidence.workflowId"))
 _PUT_IN: Final = (*_AGENT, *_in(Named.DID, "walletDid"))
 _HEIR: Final = (*_AGENT, *_in(Named.DID, "inheritsToDid"))
-# Who is a party of an event, by the resource in its name. Of a resource that is not here none is
-# named: its actor and operators see it, or the plan names its parties (`Batch.add_parties`).
+# The rules by the resource in the name of the event. Events of other resources name no party: only
+# their actor and operators see them, unless the plan adds parties (`Batch.add_parties`).
 _BY_RESOURCE: Final[dict[str, tuple[PartyRule, ...]]] = {
     "workflow": _WORKFLOW,
     "node": (*_WORKFLOW, *_OF_AGENT),
@@ -166,7 +166,7 @@ _BY_RESOURCE: Final[dict[str, tuple[PartyRule, ...]]] = {
     "recovery": _AGENT,
     "name": _NAME,
     "key": _OWNED,
-    "feedback": _AGENT,  # its plan names the payer
+    "feedback": _AGENT,  # the plan of the command adds the payer
     "auction": _WORKFLOW,
     "stake": _STAKED,
     "quota": (PartyRule(Named.DID),),
@@ -187,7 +187,8 @@ _OF_EVENTS: Final[dict[AuditEventType, tuple[PartyRule, ...]]] = {
     AuditEventType.RECEIPT_SUBMITTED: (*_in(Named.WORKFLOW, "workflowId"), *_OF_AGENT),
     AuditEventType.VERSION_PUBLISHED: _in(Named.DID, "ownerDid", "formerOwnerDid"),
     AuditEventType.INVOICE_ISSUED: _in(Named.DID, "payerDid"),
-    # Whose live bids it lists may read the round as well (`GET /v1/auctions/{workflow_id}/{node}`).
+    # Agents with a live bid in the round are parties, because they may read the round as well
+    # (`GET /v1/auctions/{workflow_id}/{node}`).
     AuditEventType.AUCTION_CLOSED: (
         *_WORKFLOW,
         *_in(Named.AGENT, "winnerDid", "bids.agentDid"),
@@ -208,7 +209,7 @@ PARTY_RULES: Final[dict[AuditEventType, tuple[PartyRule, ...]]] = {
 def named_in(
     event: AuditEventType, target_id: str, payload: dict[str, Any]
 ) -> Iterator[tuple[Named, str]]:
-    """Yield whom an event names, and as what; some perhaps twice."""
+    """Yield the parties that an event names: kind and id, possibly with duplicates."""
     for named, path in PARTY_RULES[event]:
         value = payload.get(path[0]) if path else target_id
         if isinstance(value, str):

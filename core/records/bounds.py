@@ -1,7 +1,7 @@
-"""Bounds and forms of the texts, ids and integers that callers choose, each defined once.
+"""The bounds and patterns of the texts, ids and numbers that callers choose.
 
-Every text that reaches the database passes `text_defect`; ids pass their own predicate. It knows
-neither HTTP nor JSON: the edge turns a `False` into a refusal that names the member.
+Every text that reaches the database is checked by `text_defect`, every id by its own predicate.
+This file knows neither HTTP nor JSON. The HTTP edge refuses a member whose predicate is false.
 Decision ledger-writer.
 """
 
@@ -17,39 +17,39 @@ DID_CHARS_MAX: Final = 256
 NAME_CHARS_MAX: Final = 512
 TEXT_CHARS_MAX: Final = 10_000
 NODE_NAME_CHARS_MAX: Final = 128
-# An agent's metrics of one attempt, as compact JSON, which are stored with the node.
+# The metrics that an agent reports for an attempt, as compact JSON. They are stored with the node.
 METRICS_BYTES_MAX: Final = 16 * 1024
 REPEAT_KEY_CHARS_MAX: Final = 255
-# Manifests or cards in one bulk request.
+# The number of manifests or cards in one bulk request.
 BULK_ITEMS_MAX: Final = 1_000
-# Larger results of nodes go by reference.
+# Larger results of nodes are stored by reference.
 RESULT_INLINE_BYTES_MAX: Final = 64 * 1024
 # The largest reply of an agent.
 AGENT_REPLY_BYTES_MAX: Final = 1024 * 1024
-# The last millisecond that has a text form: 9999-12-31T23:59:59.999Z.
+# The last time with a text form, in Unix milliseconds: 9999-12-31T23:59:59.999Z.
 TIME_MS_MAX: Final = 253_402_300_799_999
 
-# The syntax of DIDs (W3C, section 3.1); upper case is accepted in the method as well.
+# The syntax of DIDs (W3C, section 3.1). Unlike there, the method may have upper case letters.
 DID_PATTERN: Final = r"^did:[A-Za-z0-9]+:[A-Za-z0-9._:%-]+$"
 AGENT_NAME_CHARS_MAX: Final = 32
-# What `acceptedVerifiers` of a card says instead of a list of DIDs; the first is the default.
+# Values of `acceptedVerifiers` of a card other than a list of DIDs. "trusted" is the default.
 TRUSTED_VERIFIERS: Final = "trusted"
 ANY_VERIFIERS: Final = "any"
-# DIDs in such a list. money.md (Verifiers).
+# The most DIDs in `acceptedVerifiers`. money.md (Verifiers).
 ACCEPTED_VERIFIERS_MAX: Final = 32
-# As sent; names are kept in lower case.
+# The pattern of a name as a client sends it. Names are stored in lower case.
 AGENT_NAME_PATTERN: Final = r"^[A-Za-z0-9](?:[A-Za-z0-9-]{1,30}[A-Za-z0-9])$"
 CAPABILITY_ID_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
-# A capability, perhaps with the versions of it that will do: `cap.x.y.v1@>=1.2`.
+# A capability id, optionally with a range of versions: `cap.x.y.v1@>=1.2`.
 CAPABILITY_OF_VERSIONS_PATTERN: Final = rf"{CAPABILITY_ID_PATTERN[:-1]}(@{RANGE_PATTERN})?$"
 REGION_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 AGENT_ID_PATTERN: Final = r"^[^\x00-\x1f\x7f]{1,256}$"
-# Of credits that are given as a text.
+# An amount of credits that is sent as a text.
 CREDITS_PATTERN: Final = r"^[0-9]{1,12}(\.[0-9]{1,6})?$"
 PLAIN_TEXT_PATTERN: Final = r"^[^\x00]*$"
 HTTP_URL_PATTERN: Final = r"^https?://[^\s/?#]+[^\s#]*$"
 URL_CHARS_MAX: Final = 2_048
-# Without credentials.
+# A URL without credentials.
 WEBHOOK_URL_PATTERN: Final = r"^https?://[^\s\x00-\x1f\x7f/?#@]+([/?][^\s\x00-\x1f\x7f#]*)?$"
 CARD_ENDPOINT_PATTERN: Final = r"^https?://[^\s/?#@]+(/[^\s?#]*)?$"
 DISPATCH_PATH_PATTERN: Final = r"^/[^\s]*$"
@@ -105,9 +105,9 @@ def is_webhook_url(value: object) -> bool:
 
 
 def text_defect(text: str) -> str | None:
-    """Return why a text cannot be stored, for messages; None when it can.
+    """Return why a text cannot be stored, in words for a message; None if it can be stored.
 
-    PostgreSQL stores no U+0000, and half of a surrogate pair has no UTF-8 form.
+    PostgreSQL cannot store U+0000. Half of a surrogate pair has no UTF-8 form.
     """
     if "\0" in text:
         return "U+0000"

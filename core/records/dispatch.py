@@ -1,7 +1,7 @@
-"""What the coordinator sends an agent for one node, and what the agent answers.
+"""The dispatch request to an agent for one node, and the agent's reply.
 
-The request carries every member that an agent dialect may look for (`capability`, `input`); this
-record names the specification's own. Both are open: unknown members are ignored.
+The service also sends members that only some agents read (`capability`, `input`). These records
+have only the members of the specification; unknown members are ignored.
 Reference: features.md (Dispatch, Agent interface).
 """
 
@@ -20,7 +20,7 @@ class _DispatchRecord(BaseModel):
 
 
 class ParentResult(_DispatchRecord):
-    """What one parent node produced."""
+    """The result of one parent node."""
 
     result: dict[str, Any] = Field(default_factory=dict)
 
@@ -44,12 +44,12 @@ class DispatchRequest(_DispatchRecord):
     @field_validator("inputs", "parents", mode="before")
     @classmethod
     def _absent_is_empty(cls, value: object) -> object:
-        # Agent rules 3: missing `inputs` is an empty object; null is the same absence in JSON.
+        # Agent rules 3: a missing `inputs` is an empty object. Null means the same.
         return {} if value is None else value
 
 
 class DispatchReply(_DispatchRecord):
-    """The agent's answer, correlated by `eventId`."""
+    """The agent's reply. Its `eventId` is that of the request."""
 
     event_id: str
     status: Literal["success", "error"]
@@ -59,12 +59,12 @@ class DispatchReply(_DispatchRecord):
     metrics: dict[str, Any] | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the reply in its JSON form, absent members left out."""
+        """Return the reply in its JSON form, without absent members."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
 class CancelNotice(_DispatchRecord):
-    """Tells an agent that the output of one of its nodes is not wanted any more."""
+    """A notice to an agent that the result of one of its attempts is not needed any more."""
 
     event_id: str
     workflow_id: str

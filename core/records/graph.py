@@ -1,7 +1,8 @@
-"""Input mapping expressions: `$.{node}.result.{path}` read once into steps.
+"""Parses input mapping expressions, and sorts the nodes of a manifest topologically.
 
-The specification's form of RFC 9535: names after dots, `['x']`, `["x"]` and `[n]`; escapes are
-decoded. After a dot a name may also begin with a digit and contain dashes, as nodes' names do.
+An expression `$.{node}.result.{path}` is parsed once into steps. The syntax is the specification's
+subset of RFC 9535: names after dots, `['x']`, `["x"]` and `[n]`. Escapes are decoded. After a dot,
+a name may also begin with a digit and contain dashes, because node names may.
 Reference: features.md (Inputs).
 """
 
@@ -32,7 +33,7 @@ _STEP: Final = re.compile(
 )
 _ESCAPE: Final = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|(.))", re.DOTALL)
 _ESCAPED: Final = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "/": "/", "\\": "\\"}
-# What is refused, by how it begins.
+# The beginnings of RFC 9535 steps that are not supported, and their names for messages.
 _REFUSED: Final = {
     "..": "a search at any depth",
     ".*": "a wildcard",
@@ -43,11 +44,11 @@ _REFUSED: Final = {
 
 
 class MappingSyntaxError(ValueError):
-    """The text is not an input mapping expression; the message has the defect."""
+    """A text is not an input mapping expression. The message describes the defect."""
 
 
 class InputMapping(Message, frozen=True):
-    """`input_name` takes the value at `steps` inside the result of node `source`."""
+    """An input `input_name` with the value at `steps` inside the result of the node `source`."""
 
     input_name: str
     source: str
@@ -107,7 +108,7 @@ def _step(match: re.Match[str], at: int) -> Step:
 
 
 def _defect(expression: str, at: int) -> str:
-    """Return what is wrong from a position on."""
+    """Describe the syntax error at a position."""
     rest = re.sub(r"[ \t\n\r]", "", expression[at:])
     found = _REFUSED.get(rest[:2])
     if found is None and re.match(r"\[[0-9]+[:,]|\[('[^']*'|\"[^\"]*\"),|\[:", rest):
@@ -117,7 +118,7 @@ def _defect(expression: str, at: int) -> str:
     return f"{found or 'text that is not a step of a path'} at character {at + 1}"
 
 
-# What `$.trigger.result` of a workflow with a trigger maps: the cause of its run.
+# The source of `$.trigger.result`, which is the cause of a run.
 TRIGGER_SOURCE: Final = "trigger"
 # Each search for a cycle walks all nodes, and 10,000 nodes can form 5,000 cycles.
 CYCLES_MAX = 10
@@ -127,7 +128,11 @@ _PLAIN_NAME = re.compile(r"[\w-]+")
 
 @dataclass(slots=True)
 class GraphPlan:
-    """`order` is topological and stable (manifest order among equals); valid without problems."""
+    """The sorted graph of a manifest. It is valid only if `problems` is empty.
+
+    `order`: the names of the nodes in topological order, and in manifest order if both are
+    possible. The keys of `parents`, `children` and `mappings` are node names.
+    """
 
     order: list[str] = field(default_factory=list)
     parents: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -137,9 +142,9 @@ class GraphPlan:
 
 
 def node_path(name: str) -> str:
-    """Return a node's path in its manifest, for problems; of a name that is too long, its start."""
+    """Return a node's path in its manifest, for problems. A name that is too long is cut."""
     if len(name) > NODE_NAME_CHARS_MAX:
-        # Many problems of one node would repeat a name of any length.
+        # Each problem of the node repeats its name, so the name must be bounded.
         name = f"{name[: NODE_NAME_CHARS_MAX - 1]}…"
     return f"nodes.{name}" if _PLAIN_NAME.fullmatch(name) else f"nodes['{name}']"
 
@@ -151,13 +156,13 @@ def plan_graph(
     *,
     has_trigger: bool = False,
 ) -> GraphPlan:
-    """Sort the nodes and parse their mappings; every defect becomes a problem, nothing is raised.
+    """Sort the nodes and parse their mappings. Defects become problems of the plan.
 
     Args:
-        depends_on: for every node, in manifest order, the names it waits for.
-        expressions: for every node with mappings, input name to expression.
-        path_of: a node's path in the client's own form.
-        has_trigger: mappings may name `TRIGGER_SOURCE`, which is then no node.
+        depends_on: for every node, in manifest order, the names of the nodes that it depends on.
+        expressions: for every node with mappings, the expressions by input name.
+        path_of: returns the path of a node in the form that the client sent.
+        has_trigger: whether mappings may use the source `TRIGGER_SOURCE`, which is not a node.
     """
     plan = GraphPlan()
     _link(plan, depends_on, path_of)
@@ -175,7 +180,7 @@ def _link(
         parents: dict[str, None] = {}
         for position, parent in enumerate(wanted):
             if parent in children and parent != name:
-                # A parent named twice counts once.
+                # A parent that is listed twice counts once.
                 if parent not in parents:
                     parents[parent] = None
                     children[parent].append(name)
@@ -188,7 +193,10 @@ def _link(
 
 
 def _sort(plan: GraphPlan, path_of: Callable[[str], str]) -> bool:
-    """Fill `order`; each cycle found becomes a problem and is cut, up to `CYCLES_MAX`."""
+    """Fill `order`; report each cycle, up to `CYCLES_MAX`, and cut it to go on.
+
+    Returns: whether the graph has no cycle.
+    """
     unmet = {name: len(parents) for name, parents in plan.parents.items()}
     ready = [name for name, count in unmet.items() if count == 0]
     done = cycles = 0
@@ -223,7 +231,8 @@ def _cut_cycle(
         name = next(parent for parent in plan.parents[name] if parent not in sorted_names)
     walk = list(seen)
     cycle = walk[walk.index(name) :]
-    # The walk went from child to parent; the cycle is reported at its first node of the manifest.
+    # The walk went from child to parent. Report the cycle at the node that comes first in the
+    # manifest.
     positions = {member: position for position, member in enumerate(plan.parents)}
     first = min(cycle, key=positions.__getitem__)
     turn = cycle.index(first)
@@ -264,7 +273,7 @@ def _read_mappings(
                 if is_known and is_acyclic and ancestors is None:
                     bits = {node: 1 << index for index, node in enumerate(plan.order)}
                     ancestors = _ancestors(plan, bits)
-                # With a cycle "before" has no meaning; the cycle itself is reported.
+                # In a graph with a cycle no node runs before another; only the cycle is reported.
                 if not is_known or (ancestors is not None and not ancestors[name] & bits[source]):
                     got = f"{_shown(source)}, " + (
                         "which does not run before this node" if is_known else "which is not a node"
@@ -276,7 +285,7 @@ def _read_mappings(
 
 
 def _ancestors(plan: GraphPlan, bits: dict[str, int]) -> dict[str, int]:
-    """Return for every node the set of its ancestors, one bit each."""
+    """Return for every node the set of its ancestors as a bit mask."""
     ancestors: dict[str, int] = {}
     for name in plan.order:
         reached = 0

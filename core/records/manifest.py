@@ -1,11 +1,11 @@
-"""The workflow manifest: what a payer publishes, checked once at the edge.
+"""The workflow manifest that a payer publishes. It is parsed and checked once, at the HTTP edge.
 
-`parse_manifest` and `parse_list_form` are the only ways in. They refuse unknown members by name,
-accept the alternative spellings, and report all problems at once, those of the graph included; the
-first `PROBLEMS_MAX` are named, the others counted.
-Node names have 1 to 128 characters, no control characters, quotes, backslashes or outer spaces, so
-that each can be written as `$.name.result` or `$['name'].result`, and no `#verify`, which marks the
-payment line of a node's verifier.
+`parse_manifest` and `parse_list_form` parse published manifests. They refuse unknown members by
+name, accept the alternative spellings, and report all problems at once, those of the graph
+included. The first `PROBLEMS_MAX` problems are listed, the others are counted.
+Node names have 1 to 128 characters without control characters, quotes, backslashes and outer
+spaces, so that `$.name.result` or `$['name'].result` can name each node. They must not contain
+`#verify`, which marks the payment line of a node's verifier.
 Reference: features.md (Workflows, Nodes, Inputs).
 """
 
@@ -67,7 +67,7 @@ from core.records.manifest_problems import (
     spell_canonically,
 )
 
-# What the parser bears; how many a deployment allows is its limit, applied when compiling.
+# The parser's limit of nodes. A deployment's own limit is lower; `compile_workflow` checks it.
 NODES_MAX = 10_000
 DURATION_MS_MAX = 30 * 24 * 3_600_000
 RETRIES_MAX = 100
@@ -106,7 +106,7 @@ def _with_versions(value: str) -> str:
     return value
 
 
-# A NUL has no place in the database's text columns, which these become.
+# These texts are stored in text columns of the database, which cannot store NUL.
 PlainText = Annotated[str, StringConstraints(pattern=PLAIN_TEXT_PATTERN, max_length=TEXT_CHARS_MAX)]
 AgentId = Annotated[str, StringConstraints(pattern=AGENT_ID_PATTERN)]
 CapabilityId = Annotated[str, StringConstraints(pattern=CAPABILITY_ID_PATTERN)]
@@ -146,7 +146,7 @@ HttpUrl = Annotated[str, StringConstraints(pattern=HTTP_URL_PATTERN, max_length=
 
 
 class _ClosedRecord(BaseModel):
-    """Unknown members are refused, types are not converted; null means absent."""
+    """A record that refuses unknown members and does not convert types; null means absent."""
 
     model_config = ConfigDict(
         alias_generator=to_camel, strict=True, extra="forbid", frozen=True, defer_build=False
@@ -277,12 +277,12 @@ class WorkflowManifest(_ClosedRecord):
 
     @property
     def budget_micro(self) -> int | None:
-        """The budget in micro-credits, however it was spelt, or None."""
+        """The budget in micro-credits, from either of its two members; None without a budget."""
         micro = self.settings.max_budget_micro
         return self.max_cents_micro if micro is None else micro
 
     def to_json(self) -> dict[str, Any]:
-        """Return the manifest in its canonical spelling; `parse_manifest` gives it back equal."""
+        """Return the manifest in its canonical spelling, which `parse_manifest` can parse again."""
         plain = self.model_dump(mode="json", by_alias=True, exclude_defaults=True)
         plain.pop("maxCents", None)
         if self.budget_micro is not None:
@@ -309,11 +309,12 @@ def parse_manifest(raw: object, *, is_stored: bool = False) -> WorkflowManifest:
     """Check a manifest and return it.
 
     Args:
-        raw: a JSON value, whose depth, numbers and texts were checked when it was read.
-        is_stored: the service has stored it; then its trigger's configuration may be that of a run.
+        raw: a JSON value. The JSON parser has already checked its depth, numbers and texts.
+        is_stored: whether the service has stored the manifest. Its trigger configuration may then
+            be that of a run.
 
-    Raises `ServiceError` (INVALID_MANIFEST) with the problems found. Reference: features.md
-    (Workflows).
+    Raises `ServiceError` (INVALID_MANIFEST) with the problems of the manifest.
+    Reference: features.md (Workflows).
     """
     manifest = _object(raw, "a workflow manifest, a JSON object")
     return _checked(manifest, ProblemList(), node_path, is_stored=is_stored)
@@ -334,13 +335,13 @@ def _checked(
     *,
     is_stored: bool = False,
 ) -> WorkflowManifest:
-    """Return the manifest; refuse it when `problems` has one, then or by now."""
+    """Return the manifest; raise if `problems` has a problem at the start or after the checks."""
     plain = spell_canonically(raw, problems, path_of)
     try:
         manifest = WorkflowManifest.model_validate(plain)
     except PydanticError as error:
         add_problems_of_pydantic(error, raw, problems, path_of, _KNOWN)
-        # A broken part must not hide a cycle elsewhere: the graph is checked on what is readable.
+        # Check the graph of the readable parts, so that an invalid part does not hide a cycle.
         add_graph_problems(plain, problems, path_of)
         add_unsupported_problems(plain, problems, path_of)
         add_trigger_problems(plain, problems, path_of, is_stored=is_stored)
@@ -361,7 +362,7 @@ def _checked(
 def parse_list_form(raw: object) -> WorkflowManifest:
     """Check the list form (`nodes: [{id, …}]`, `edges: [{from, to}]`) and return its manifest.
 
-    Raises `ServiceError` (INVALID_MANIFEST), paths as in the list form.
+    Raises `ServiceError` (INVALID_MANIFEST). The paths of its problems are those of the list form.
     """
     lists = _object(raw, "an object with nodes and edges")
     problems = ProblemList()
@@ -434,7 +435,7 @@ def _add_edges(raw: object, nodes: dict[str, dict[str, Any]], problems: ProblemL
 
 
 class StoredNode(Struct, rename="camel"):
-    """A node as it was published, in either spelling of its capability; null means absent."""
+    """A node of a stored manifest, in either spelling of its capability; null means absent."""
 
     capability_id: str | None = None
     capability: str | None = None
@@ -443,18 +444,18 @@ class StoredNode(Struct, rename="camel"):
 
     @property
     def offered_id(self) -> str:
-        """The capability as agents offer it, without the versions that the node asks for."""
+        """The capability id without the range of versions."""
         return (self.capability_id or self.capability or "").partition("@")[0]
 
 
 class StoredSettings(Struct, rename="camel"):
-    """The settings that a request reads."""
+    """The settings of a stored manifest that are read again."""
 
     max_budget_credits: float | int | str | None = None
 
 
 class StoredManifest(Struct, rename="camel"):
-    """A manifest as it was published."""
+    """The members of a stored manifest that are read again."""
 
     nodes: dict[str, StoredNode]
     settings: StoredSettings | None = None
@@ -462,7 +463,7 @@ class StoredManifest(Struct, rename="camel"):
 
     @property
     def budget_micro(self) -> int | None:
-        """The budget in micro-credits, however it was spelt, or None."""
+        """The budget in micro-credits, from either of its two members; None without a budget."""
         credits = None if self.settings is None else self.settings.max_budget_credits
         if credits is not None:
             return micro_from_credits(credits)
@@ -470,9 +471,9 @@ class StoredManifest(Struct, rename="camel"):
 
 
 def read_stored_manifest(text: str | bytes) -> StoredManifest:
-    """Read a manifest as the ledger keeps it.
+    """Return the parts of a stored manifest that are read again.
 
     Args:
-        text: JSON, in either form of publishing as it was stored.
+        text: the JSON text that the ledger has stored.
     """
     return decode(text, type=StoredManifest)

@@ -1,7 +1,8 @@
-"""The forms in which manifests arrive, as JSON Schemas; what parses them is `manifest.py`.
+"""The JSON Schemas of the forms in which manifests arrive. `manifest.py` parses these forms.
 
-The members are those of `WorkflowManifest` as pydantic describes it; added are the alternative
-spellings and that null means absent. A test holds both to the same answer on drawn manifests.
+The schemas are pydantic's schemas of `WorkflowManifest`. This file adds the alternative spellings
+and that null means absent. A test checks on generated manifests that the schema and the parser
+accept the same ones.
 Reference: features.md (Workflows, Nodes).
 """
 
@@ -18,7 +19,7 @@ from core.records.trigger_config import CONFIGS, TriggerConfig
 _NULL: Final[Schema] = {"type": "null"}
 _SHOWN: Final = ("description", "default")
 _BESIDE_TYPE: Final = ("title", *_SHOWN)
-_PLAIN: Final = (str, int)  # defaults of other types are those of their members, or null
+_PLAIN: Final = (str, int)  # only defaults of these types are shown
 _BOUNDS: Final = {"ge": "minimum", "le": "maximum"}
 _EDGE_ENDS: Final = (("from", "to"), ("source", "target"))
 
@@ -28,7 +29,7 @@ class Manifest:
 
     @classmethod
     def described_schema(cls, schemas: Schemas) -> Schema:
-        """Return the schema of a manifest, and keep those of its parts."""
+        """Return the schema of a manifest; add the schemas of its parts to `schemas`."""
         whole = WorkflowManifest.model_json_schema(
             by_alias=True, ref_template=REFERENCE + "{model}"
         )
@@ -56,7 +57,7 @@ class ManifestList:
 
     @classmethod
     def described_schema(cls, schemas: Schemas) -> Schema:
-        """Return the schema of the list form: the manifest's, with other nodes and edges."""
+        """Return the schema of the list form: that of a manifest, with lists of nodes and edges."""
         schemas.of(Manifest)
         manifest = schemas.components["Manifest"]
         node = schemas.components["NodeDefinition"]
@@ -108,21 +109,21 @@ class ManifestBulk:
 
 
 class ScheduleRequest:
-    """A new schedule: what configures it, and its workflow."""
+    """A new schedule: its configuration and its template."""
 
     @classmethod
     def described_schema(cls, schemas: Schemas) -> Schema:
-        """Return the schema of what configures a scheduled trigger, with the template."""
+        """Return the schema of the configuration of a scheduled trigger, with the template."""
         form = _trigger_form(CONFIGS["scheduled"])
         return {**form, "required": ["name", "cronExpression", "workflowTemplate"]}
 
 
 class TriggerChange:
-    """Members of a trigger that change, those of its kind; null restores a default."""
+    """The members of a trigger to change, as its kind has them. Null restores the default."""
 
     @classmethod
     def described_schema(cls, schemas: Schemas) -> Schema:
-        """Return the schema of what configures triggers of any kind, with the template."""
+        """Return the schema of the configuration of triggers of any kind, with the template."""
         form = _trigger_form(*CONFIGS.values())
         del form["properties"]["secret"]
         return form
@@ -140,7 +141,7 @@ def _trigger_form(*models: type[TriggerConfig]) -> Schema:
 
 
 def _config_form(schemas: Schemas, trigger_type: str, model: type[TriggerConfig]) -> Schema:
-    """Return the condition of a type of trigger: its configuration has its model's form."""
+    """Return the condition that the configuration of a type of trigger has its model's form."""
     name = model.__name__
     schemas.components[name] = _with_nulls(model.model_json_schema(by_alias=True))
     needed = ["config"] if schemas.components[name]["required"] else []
@@ -154,8 +155,10 @@ def _config_form(schemas: Schemas, trigger_type: str, model: type[TriggerConfig]
 
 
 def _with_bounds(schema: Any) -> Any:
-    """Return a schema with JSON Schema's names of bounds: pydantic leaves its own behind a
-    validator that runs first."""
+    """Return a schema whose bounds have the names of JSON Schema.
+
+    Pydantic writes its own names (`ge`, `le`) when a validator runs before the check of the bound.
+    """
     if isinstance(schema, list):
         return [_with_bounds(one) for one in schema]
     if not isinstance(schema, dict):
@@ -164,7 +167,10 @@ def _with_bounds(schema: Any) -> Any:
 
 
 def _with_nulls(schema: Schema) -> Schema:
-    """Return an object's schema without titles and null defaults; null stands for absent."""
+    """Return an object's schema in which optional members may be null; remove all titles.
+
+    Defaults that are neither a string nor an integer are removed, too.
+    """
     required = schema.get("required", ())
     properties: dict[str, Any] = {}
     for name, member in schema.get("properties", {}).items():

@@ -1,6 +1,6 @@
 """The problems of an invalid manifest, with paths in the client's own spelling.
 
-Knows the accepted spellings and pydantic's errors; `manifest.py` has the model.
+This file knows the accepted spellings and pydantic's errors. `manifest.py` has the model.
 Reference: features.md (Workflows, Nodes).
 """
 
@@ -23,7 +23,8 @@ NODE_ALIASES = {
     "inputMapping": "inputMappings",
     "timeout": "timeoutMs",
 }
-# Frequent wrong names and the intended members (spec: Node definition, alternative spellings).
+# Frequent wrong names, and the members that are meant (spec: Node definition, alternative
+# spellings).
 _MEANT = {
     "timeout": "settings.maxRuntimeMs, in milliseconds",
     "budget": "settings.maxBudgetCredits, in credits",
@@ -39,11 +40,11 @@ _SHOWN_CHARS_MAX = 80
 def spell_canonically(
     raw: dict[str, Any], problems: ProblemList, path_of: Callable[[str], str]
 ) -> dict[str, Any]:
-    """Return the manifest without nulls and alternative spellings; `raw` stays as it is.
+    """Return a copy of the manifest without nulls and alternative spellings.
 
     Args:
-        problems: gets one for both spellings with different values.
-        path_of: a node's path in the client's own form.
+        problems: receives a problem if a member has different values in two spellings.
+        path_of: returns the path of a node in the form that the client sent.
     """
     plain = _without_nulls(raw)
     for part in ("settings", "trigger"):
@@ -82,14 +83,14 @@ def add_problems_of_pydantic(
     """Add pydantic's errors to the problems, with paths in the client's own spelling.
 
     Args:
-        known: the members of the manifest ("") and of its parts.
+        known: the names of the members of the manifest (key "") and of each of its parts.
     """
     errors = error.errors(include_url=False)
     for found in errors[:PROBLEMS_MAX]:
         kind = found["type"]
         location = list(found["loc"])
         if location[2:] == ["[key]"] and kind != "extra_forbidden":
-            del location[2]  # the node's name itself is wrong
+            del location[2]  # the problem is the name of the node
         path = _path(location, raw, path_of)
         if kind == "extra_forbidden":
             problems.append(_unknown_member(path, location, known))
@@ -107,7 +108,7 @@ def add_problems_of_pydantic(
 def add_graph_problems(
     plain: dict[str, Any], problems: ProblemList, path_of: Callable[[str], str]
 ) -> None:
-    """Add the structural problems of the readable part of a broken manifest."""
+    """Add the structural problems of the readable parts of an invalid manifest."""
     nodes = plain.get("nodes")
     if type(nodes) is not dict:
         return
@@ -134,7 +135,7 @@ def add_graph_problems(
 def add_unsupported_problems(
     plain: dict[str, Any], problems: ProblemList, path_of: Callable[[str], str]
 ) -> None:
-    """Add a problem for each option, or combination of options, that this version lacks."""
+    """Add a problem for each combination of options that is not supported."""
     nodes = plain.get("nodes")
     for name, node in nodes.items() if type(nodes) is dict else ():
         if type(node) is not dict:
@@ -164,7 +165,8 @@ def add_trigger_problems(
     """Add the problems of a trigger that is not manual.
 
     Args:
-        is_stored: its configuration may be that of a run, which the service has written.
+        is_stored: whether the service has stored the manifest. Its trigger configuration may then
+            be that of a run, so it is not checked.
     """
     trigger = plain.get("trigger")
     kind = trigger.get("type") if type(trigger) is dict else None
@@ -180,12 +182,12 @@ def add_trigger_problems(
 
 
 def refused_manifest(problems: ProblemList) -> ServiceError:
-    """Return the refusal of a manifest with these problems; at least one."""
+    """Return the error for a manifest with these problems, of which there is at least one."""
     return ServiceError(ErrorCode.INVALID_MANIFEST, problems.summary("manifest"), problems.kept)
 
 
 def described(value: object) -> str:
-    """Return a value's form in problems: its text or number, or its kind and size."""
+    """Describe a value for a problem: a text or number itself, otherwise its kind and size."""
     return "nothing" if value is None else value_text(value, _SHOWN_CHARS_MAX)
 
 
@@ -231,7 +233,7 @@ def _path(location: list[int | str], raw: dict[str, Any], path_of: Callable[[str
 
 
 def _spelling(node: object, name: str) -> str:
-    """Return the name under which the client gave a member."""
+    """Return the spelling of a member's name that the client used."""
     if type(node) is dict and name not in node:
         for alias, canonical in NODE_ALIASES.items():
             if canonical == name and alias in node:

@@ -1,6 +1,7 @@
-"""What pydantic found wrong, in the words of JSON: no Python types, no regular expressions.
+"""Translates pydantic's errors into problems in terms of JSON.
 
-Used for manifests, agent cards, and by the agent kit. Decision requests-json-and-client.
+The problems contain no Python types and no regular expressions. They are used for manifests and
+agent cards, and by the agent kit. Decision requests-json-and-client.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from core.records.bounds import (
 from core.wording import counted, value_text
 
 _CAPABILITY: Final = "1 to 128 letters, digits, dots, dashes and underscores"
-# What a text that does not match should have been, by pattern; a test holds them to the models.
+# The description of each pattern, for texts that do not match it. A test compares the patterns with
+# those of the models.
 PATTERN_WORDS: Final[Mapping[str, str]] = {
     CAPABILITY_ID_PATTERN: f"a capability id: {_CAPABILITY}",
     CAPABILITY_OF_VERSIONS_PATTERN: f"a capability id: {_CAPABILITY}; versions follow @, as @>=1.2",
@@ -68,7 +70,7 @@ _SHOULD: Final = re.compile(
 
 
 def problem_of(path: str, found: Mapping[str, Any]) -> Problem:
-    """Return the problem that pydantic found at a path.
+    """Return a pydantic error as a problem at a path.
 
     Args:
         found: one of `ValidationError.errors()`.

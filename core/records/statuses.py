@@ -1,6 +1,6 @@
-"""The words for where nodes, workflows, triggers, subnets, peers and agents stand, each list once.
+"""The closed lists of statuses, types and reasons that records contain. Each list is defined once.
 
-`core/workflow/transitions.py` and `core/market/agent_liveness.py` decide what moves between them.
+`core/workflow/transitions.py` and `core/market/agent_liveness.py` decide the changes of status.
 Reference: features.md (States, Targeted routing).
 """
 
@@ -11,7 +11,7 @@ from typing import Final
 
 
 class NodeStatus(StrEnum):
-    """Where a node stands. Reference: features.md (States)."""
+    """The status of a node. Reference: features.md (States)."""
 
     PENDING = "pending"
     READY = "ready"
@@ -24,7 +24,7 @@ class NodeStatus(StrEnum):
 
 
 class WorkflowStatus(StrEnum):
-    """Where a workflow stands. Reference: features.md (States)."""
+    """The status of a workflow. Reference: features.md (States)."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -35,7 +35,7 @@ class WorkflowStatus(StrEnum):
 
 
 class TriggerKind(StrEnum):
-    """What causes the runs of a trigger. Reference: features.md (Triggers)."""
+    """The kind of a trigger: what causes its runs. Reference: features.md (Triggers)."""
 
     SCHEDULED = "scheduled"
     WEBHOOK = "webhook"
@@ -43,7 +43,7 @@ class TriggerKind(StrEnum):
 
 
 class TriggerStatus(StrEnum):
-    """The state of a trigger; an ended one starts no more runs."""
+    """The status of a trigger. An ended trigger starts no more runs."""
 
     ACTIVE = "active"
     PAUSED = "paused"
@@ -59,7 +59,7 @@ class RunStatus(StrEnum):
 
 
 class SubnetType(StrEnum):
-    """Who may see and join a subnet."""
+    """The type of a subnet: who may see and join it."""
 
     PRIVATE = "private"
     INVITE_ONLY = "invite_only"
@@ -67,7 +67,7 @@ class SubnetType(StrEnum):
 
 
 class PolicyType(StrEnum):
-    """What a policy does."""
+    """The type of a policy of a subnet: what the policy does."""
 
     ALLOW_CAPABILITY = "allow_capability"
     DENY_CAPABILITY = "deny_capability"
@@ -78,7 +78,7 @@ class PolicyType(StrEnum):
 
 
 class PeerStatus(StrEnum):
-    """State of a peer by the age of its last heartbeat. `added`: it has sent none."""
+    """The status of a peer, by the age of its last heartbeat. `added`: no heartbeat has arrived."""
 
     ADDED = "added"
     ACTIVE = "active"
@@ -87,7 +87,7 @@ class PeerStatus(StrEnum):
 
 
 class RoutingReason(StrEnum):
-    """Why a peer was chosen, in the order of the choices."""
+    """Why a peer was chosen. The reasons are in the order in which peers are tried."""
 
     PREFERRED_REGION = "preferred_region"
     FALLBACK_REGION = "fallback_region"
@@ -95,7 +95,7 @@ class RoutingReason(StrEnum):
 
 
 class OverlapPolicy(StrEnum):
-    """What a due time does while a run of its schedule has not ended."""
+    """What happens at a due time while an earlier run of the schedule has not ended."""
 
     SKIP = "skip"
     QUEUE = "queue"
@@ -103,7 +103,7 @@ class OverlapPolicy(StrEnum):
 
 
 class Availability(StrEnum):
-    """What a caller is told of an agent; only an available one is a candidate."""
+    """Whether an agent is available. Only an available agent is a candidate."""
 
     AVAILABLE = "available"
     UNHEALTHY = "unhealthy"
@@ -111,8 +111,8 @@ class Availability(StrEnum):
     INACTIVE = "inactive"
 
 
-# The words that agents use for themselves in a heartbeat. Closed: an unknown word is refused, since
-# guessing its meaning would give work to the dead or withhold it from the living.
+# The statuses that agents may send in a heartbeat. An unknown status is refused, because a wrong
+# guess could give work to a stopped agent, or no work to a healthy one.
 HEARTBEAT_STATUSES: Final = {
     **dict.fromkeys(
         ("healthy", "active", "available", "online", "ok", "ready", "idle", "busy", "degraded"),
@@ -126,11 +126,11 @@ HEARTBEAT_STATUSES: Final = {
 
 
 class OwnershipProof(StrEnum):
-    """What shows that an agent's DID is its owner's. Decision signed-requests-and-claims."""
+    """The evidence that a DID belongs to its owner. Decision signed-requests-and-claims."""
 
-    # Its key signed a card that names the owner and this deployment.
+    # The agent's key signed a card that names the owner and this deployment.
     SIGNATURE = "signature"
-    # Registered with a credential of the DID itself.
+    # The registration was authenticated with a credential of the DID itself.
     OWN_CREDENTIAL = "own_credential"
     # An administrator named the owner.
     OPERATOR = "operator"

@@ -1,7 +1,8 @@
-"""What configures a trigger, by its type: `trigger.config` of a manifest, checked once at the edge.
+"""The configuration of a trigger, by its type: the member `trigger.config` of a manifest.
 
-In a run's manifest the service replaces it by the template, version and cause of the run, and by
-what `$.trigger.result` maps. Reference: features.md (Triggers, Schedules).
+It is checked once, at the HTTP edge. In the manifest of a run, the service replaces it by the
+template, the version and the cause of the run, and by the value of `$.trigger.result`.
+Reference: features.md (Triggers, Schedules).
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ RUNS_PER_MINUTE_DEFAULT: Final = 60
 CATCH_UP_MS_MAX: Final = 30 * 24 * 3_600_000
 JITTER_MS_MAX: Final = 3_600_000
 TRIGGER_NAME_CHARS_MAX: Final = 100
-# A trigger may not start by what triggers do.
+# Events of triggers must not start a trigger, because it could then start itself.
 STARTING_EVENTS: Final = tuple(
     event.value for event in AuditEventType if not event.value.startswith("trigger.")
 )
@@ -65,7 +66,7 @@ def _starting_event(value: str) -> str:
 
 
 class TriggerConfig(BaseModel):
-    """What all types have: unknown members are refused, types are not converted."""
+    """The members that all types have. Unknown members are refused, types are not converted."""
 
     model_config = ConfigDict(
         alias_generator=to_camel, strict=True, extra="forbid", frozen=True, defer_build=False
@@ -99,7 +100,7 @@ class TriggerConfig(BaseModel):
 
 
 class ScheduledConfig(TriggerConfig):
-    """When a schedule starts runs."""
+    """The configuration of a schedule."""
 
     cron_expression: Annotated[str, StringConstraints(max_length=EXPRESSION_CHARS_MAX)] = Field(
         description="When runs are due: five fields as in cron."
@@ -121,7 +122,7 @@ class ScheduledConfig(TriggerConfig):
 
 
 class HookConfig(TriggerConfig):
-    """What a hook accepts."""
+    """The configuration of a hook."""
 
     secret: Annotated[str, AfterValidator(_secret)] | None = Field(
         default=None,
@@ -134,7 +135,7 @@ class HookConfig(TriggerConfig):
 
 
 class EventConfig(TriggerConfig):
-    """Which events start runs."""
+    """The configuration of an event trigger."""
 
     event_type: Annotated[
         str,
@@ -161,12 +162,12 @@ CONFIGS: Final[dict[str, type[TriggerConfig]]] = {
 def read_config(
     trigger_type: str, config: dict[str, Any] | None, path: str = "trigger.config."
 ) -> TriggerConfig | list[Problem]:
-    """Return the configuration of a trigger that is not manual, or what is wrong with it.
+    """Return the configuration of a trigger that is not manual, or its problems.
 
     Args:
-        trigger_type: one of `CONFIGS`.
-        config: as it was sent; null means absent.
-        path: what the paths of problems begin with.
+        trigger_type: a key of `CONFIGS`.
+        config: the configuration that the client sent; null means absent.
+        path: the prefix of the paths of problems.
     """
     model = CONFIGS[trigger_type]
     given = {name: value for name, value in (config or {}).items() if value is not None}
@@ -187,5 +188,5 @@ def _problem(path: str, found: Any, known: list[str]) -> Problem:
     if found["type"] == "extra_forbidden":
         return unknown_member(f"{path}{name}", name, known)
     problem = problem_of(f"{path}{name}", found)
-    # A secret is shown to nobody, not even a wrong one.
+    # A message must not contain a secret, even an invalid one.
     return Problem(problem.path, "a value", problem.expected) if name == "secret" else problem

@@ -1,3 +1,3 @@
-"""What requests and replies hold, declared once for the service, its document and its clients."""
+"""The members of requests and replies, declared once for the service, OpenAPI and the clients."""
 
 from __future__ import annotations

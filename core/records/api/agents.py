@@ -64,7 +64,7 @@ def _heartbeat_status(value: Any) -> str:
 
 def _number(value: Any) -> float:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    # `not <=` refuses what is no number at all as well.
+    # `not <=` also refuses NaN.
     if not is_number or not 0 <= value <= NUMBER_MAX:
         raise Mismatch(got_of(value), f"a number from 0 to {NUMBER_MAX}")
     return float(value)
@@ -281,7 +281,7 @@ LATENCY_MS_MAX: Final = 30 * 24 * 3_600_000
 PRICE_CENTS_MAX: Final = 10**11
 _CAPABILITY: Final = re.compile(CAPABILITY_ID_PATTERN)
 _DIGITS_MAX: Final = 12
-# An id, @ and a range.
+# A capability id, "@" and a range of versions.
 _PATTERN_CHARS_MAX: Final = 128 + 1 + RANGE_CHARS_MAX
 
 
@@ -400,7 +400,7 @@ class Discovered(Record):
     limit: Annotated[Count, "Maximum number of results of this reply."]
 
 
-# Of one schema in its canonical form, and how deep it may be.
+# The size of one schema in canonical form, and its depth.
 SCHEMA_BYTES_MAX: Final = 32 * 1024
 SCHEMA_LEVELS_MAX: Final = 32
 SUPPORTED_MAX: Final = 100

@@ -21,16 +21,16 @@ from core.records.api.kinds import (
 from core.records.api.record import Done, Page, Record
 from core.records.api.shape import Body, Maybe
 
-# Base64 of 32 bytes with its prefix, and of a signature with its.
+# The size of a key or a signature in base64, with a prefix.
 _KEY_CHARS_MAX: Final = 64
 _SIGNATURE_CHARS_MAX: Final = 128
-# Of a registration or renewal.
+# The months of a registration or a renewal.
 MONTHS_MAX: Final = 120
 MONTHS_DEFAULT: Final = 12
 RECOVERY_TYPES: Final = ("social_recovery", "custodian_recovery", "time_lock_recovery")
 RECOVERY_STATUSES: Final = ("pending", "waiting", "completed", "cancelled")
 GUARDIANS_MAX: Final = 20
-# A year.
+# One year.
 DELAY_HOURS_MAX: Final = 8_760
 DELAY_HOURS_DEFAULT: Final = 72
 SWITCH_DAYS_MAX: Final = 3_650

@@ -1,7 +1,8 @@
-"""The bounded types of members, each made once: what is accepted, described, and read as what.
+"""The types of the members of requests and replies, with their bounds and their JSON Schemas.
 
-Types of requests are parsed (`PositiveCredits` becomes micro-credits, `TimeMs` Unix milliseconds);
-types of replies only describe. Units and Times, and section 2 (Texts, Capability ids).
+A type of a request also parses the value: `PositiveCredits` returns micro-credits, `TimeMs` Unix
+milliseconds. A type of a reply only has a schema. Specification: Units, Times, Texts, Capability
+ids.
 """
 
 from __future__ import annotations
@@ -39,15 +40,15 @@ from core.wording import got_of, kind_of
 OFFSET_MAX: Final = 10_000
 CENTS_MAX: Final = MICRO_MAX // MICRO_PER_CENT
 DURATION_MS_MAX: Final = 30 * 24 * 3_600_000
-# A cursor is the base64 of a key: a DID, which is ASCII, or the name of a node.
+# A cursor is a key in base64. The longest keys are DIDs, which are ASCII, and names of nodes.
 _CURSOR_CHARS_MAX: Final = -(-max(DID_CHARS_MAX, 4 * NODE_NAME_CHARS_MAX) * 4 // 3) + 4
-# The largest number that the database keeps.
+# The largest integer that the database can store.
 ENTRY_ID_MAX: Final = 2**63 - 1
 _EXAMPLE_TIME: Final = "2026-01-31T12:00:00.000Z"
 
 
 def text(least: int, most: int) -> Kind:
-    """Return the kind of texts of so many characters."""
+    """Return the kind of texts of `least` to `most` characters."""
 
     def take(value: Any) -> Any:
         if not isinstance(value, str) or not least <= len(value) <= most:
@@ -63,7 +64,7 @@ def whole(least: int, most: int, *, unit: str = "a whole number") -> Kind:
     """Return the kind of whole numbers in a range.
 
     Args:
-        unit: what they are called in messages.
+        unit: the name of the numbers in messages.
     """
 
     def take(value: Any) -> Any:
@@ -108,13 +109,13 @@ def _time_ms(value: Any) -> int:
         at = datetime.fromisoformat(value) if isinstance(value, str) else None
         if at is not None:
             return unix_ms(at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC))
-    except (ValueError, OverflowError):  # in UTC it would lie before the year 1 or after 9999
+    except (ValueError, OverflowError):  # no time, or in UTC before the year 1 or after 9999
         pass
     raise Mismatch(got_of(value), "a time such as 2026-01-31T12:00:00Z")
 
 
 def matching(pattern: str, expected: str) -> Kind:
-    """Return the kind of texts that match a pattern from end to end."""
+    """Return the kind of texts that match a pattern completely."""
     form = re.compile(pattern)
     schema: Schema = {"type": "string", "pattern": f"^{pattern}$"}
     return checked(
@@ -127,7 +128,8 @@ def _digits(least: int, most: int, *, is_as_sent: bool = False) -> Kind:
 
     Args:
         least, most: the bounds.
-        is_as_sent: the service sent the number before, so it has no leading zero.
+        is_as_sent: whether the client returns a number that the service has sent. Such a number
+            has no leading zero.
     """
 
     def take(value: Any) -> int:
@@ -174,7 +176,7 @@ _CREDITS_SENT: Final[Schema] = {
     "description": "In credits, at most 6 decimals; a text keeps decimals exact.",
 }
 _TIME: Final[Schema] = {"type": "string", "format": "date-time", "examples": [_EXAMPLE_TIME]}
-# As `is_node_name`, but for surrogates, which no JSON text that was parsed has.
+# The same rule as `is_node_name`. Surrogates are not excluded, because parsed JSON has none.
 NODE_NAME_SCHEMA: Final[Schema] = {
     "type": "string",
     "pattern": r"^(?!\s)[^\x00-\x1f\x7f-\x9f\u2028\u2029'\"\\`]+(?<!\s)$",
@@ -209,7 +211,7 @@ NodeName = Annotated[
         NODE_NAME_SCHEMA, is_node_name, f"the name of a node, 1 to {NODE_NAME_CHARS_MAX} characters"
     ),
 ]
-# Lower-cased: a name is the same however it is written.
+# Converted to lower case, because names are not case-sensitive.
 AgentName = Annotated[
     str,
     Kind(
@@ -231,7 +233,7 @@ LongText = Annotated[str, text(0, TEXT_CHARS_MAX)]
 Cents = Annotated[int, whole(0, CENTS_MAX, unit="whole cents")]
 DurationMs = Annotated[int, whole(0, DURATION_MS_MAX, unit="whole milliseconds")]
 
-# -- of requests: what they become -----------------------------------------------------------------
+# -- of requests, with the parsed value ------------------------------------------------------------
 
 # Micro-credits above 0, and from 0.
 PositiveCredits = Annotated[int, Kind(_CREDITS_SENT, _positive_micro)]
@@ -247,15 +249,15 @@ Offset = Annotated[int, _digits(0, OFFSET_MAX)]
 EntryId = Annotated[int, _digits(1, ENTRY_ID_MAX)]
 # Number of due times in a reply.
 DueCount = Annotated[int, _digits(1, 100)]
-# The id of the last event that a reader of a stream has; 0 is before the first.
+# The id of the last event that a reader of a stream has received; 0 for none.
 LastEventId = Annotated[int, _digits(0, ENTRY_ID_MAX, is_as_sent=True)]
-# The key of the last row of the page before.
+# The key of the last row of the previous page.
 Cursor = Annotated[str, Kind({"type": "string"}, _cursor)]
 Flag = Annotated[bool, Kind({"enum": ["true", "false"]}, _flag)]
 
 # -- of replies ------------------------------------------------------------------------------------
 
-# Credits; a text where a double would round.
+# Credits: a number, or a text if a double would round the amount.
 Credits = Annotated[
     float | str,
     Kind(
@@ -268,5 +270,5 @@ Credits = Annotated[
 Timestamp = Annotated[str, Kind(_TIME)]
 Count = Annotated[int, Kind({"type": "integer", "minimum": 0})]
 Ratio = Annotated[float, Kind({"type": "number", "minimum": 0, "maximum": 1})]
-# What a member is that is the same in every reply.
+# A member that is true in every reply.
 Yes = Annotated[bool, Kind({"const": True})]

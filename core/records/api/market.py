@@ -146,7 +146,7 @@ class StakeSlashed(Done):
 class Reputation(Record):
     """Reputation of an agent. Without history the rates and the score are 0.5.
 
-    Of an agent that asks a price, by nodes with a price above 0 alone.
+    If the agent asks a price, only nodes with a price above 0 count.
     """
 
     agent_did: Annotated[str, "DID of the agent, as asked for."]
@@ -457,7 +457,7 @@ class Deposited(Done):
 
 
 class CollectRequest(Body, is_closed=True):
-    """What an owner moves from its agent's wallet to its own."""
+    """Credits that an owner moves from its agent's wallet to its own wallet."""
 
     amount: Annotated[
         Maybe[PositiveCredits], "Amount to move. Default: the whole free balance."

@@ -40,7 +40,7 @@ from core.records.statuses import PeerStatus, PolicyType, RoutingReason, SubnetT
 from core.wording import got_of
 
 TRUST_EVENTS: Final = ("agent.revoked", "agent.unrevoked", "agent.key_rotated", "agent.recovered")
-# Capabilities of one heartbeat, and those that a peer may be limited to.
+# The most capabilities in one heartbeat, and in the list to which a peer may be limited.
 OFFERS_MAX: Final = 500
 COUNT_MAX: Final = 10**9
 LATENCY_MS_MAX: Final = 30 * 24 * 3_600_000
@@ -58,7 +58,7 @@ def _is_share(value: Any) -> bool:
     return type(value) in (int, float) and 0 <= value <= 1
 
 
-# `heartbeat` is a path beside those of the peers.
+# `heartbeat` is excluded, because `/v1/federation/peers/heartbeat` is a path of its own.
 PeerId = Annotated[
     str,
     matching(
@@ -66,7 +66,7 @@ PeerId = Annotated[
         "1 to 63 lower-case letters, digits and dashes, not `heartbeat`",
     ),
 ]
-# Not the DID of a clearing account: no key may sign as one.
+# Not the DID of a clearing account, because no key may sign with such a DID.
 DeploymentDid = Annotated[
     str,
     matching("did:callboard:[0-9a-f]{16}", "did:callboard: and 16 lower-case hexadecimal digits"),
@@ -283,7 +283,7 @@ class TrustPageRead(Body):
 
 
 Month = Annotated[str, matching("20[0-9]{2}-(0[1-9]|1[0-2])", "a month such as 2026-11")]
-# Differences that a check lists.
+# The most differences that a check lists.
 DIFFERENCES_MAX: Final = 100
 
 
@@ -332,7 +332,7 @@ class Statement(Page[PeerOrder], plural="orders"):
 
 
 class PeerBalance(Record):
-    """What the clearing account of a peer holds, and what this deployment has at the peer."""
+    """The balance of a peer's clearing account, and this deployment's balance at the peer."""
 
     peer_id: Annotated[str, "Id of the peer."]
     clearing_did: Annotated[Did, "DID of the clearing account here."]
@@ -381,7 +381,7 @@ class PeerCheck(Record):
 
 
 class Settled(Done):
-    """What was moved out of a clearing account."""
+    """A transfer out of a clearing account."""
 
     id: Annotated[int, "Number of the entry."]
     clearing_did: Annotated[Did, "DID of the clearing account."]
@@ -391,7 +391,7 @@ class Settled(Done):
     owner_balance: Annotated[Credits, "Balance of the wallet that received it."]
 
 
-# Listed or joined, with the owner.
+# The most members of a subnet: listed or joined, the owner included.
 MEMBERS_MAX: Final = 200
 LIMIT_MAX: Final = 10**9
 _CAPABILITY: Final = re.compile(CAPABILITY_ID_PATTERN)

@@ -1,10 +1,10 @@
-"""A JSON object whose members have names and types.
+"""The base class of reply records: a JSON object whose members have names and types.
 
-Theory of operation: a `Record` is the dict that the service sent, so that it prints, compares and
-travels as it came, unknown members included. Its annotations, those of `core/records/api/shape.py`,
-name members in Python's spelling; an attribute is read from the dict when asked for, nested objects
-as records too. A member that may be absent or null reads as None; one that must be there and is not
-raises AttributeError.
+Theory of operation: a `Record` is the dict that the service sent, unknown members included. So it
+is printed, compared and sent like that dict. The annotations of a subclass (those of
+`core/records/api/shape.py`) declare its members, with Python names. An attribute is read from the
+dict at each access; a nested object is returned as a record. An optional member that is absent or
+null is returned as None. A required member that is absent raises AttributeError.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _readings(kind: type[Record]) -> dict[str, tuple[Member, Read]]:
 
 
 def _reading(hint: Any) -> Read:
-    """Return how a value of this type is read: objects as records, one or many."""
+    """Return the function that reads a value of this type; it turns objects into records."""
     inner = typing.get_args(hint)[-1:] or (None,)
     item = inner[0]
     if isinstance(hint, type) and issubclass(hint, Record):
@@ -114,7 +114,7 @@ class Page(Record, Generic[R]):
 
     @classmethod
     def described_schema(cls, schemas: Schemas) -> Schema:
-        """Return the schema of a page, its rows under their plural."""
+        """Return the schema of a page. The member `plural` has the rows."""
         rows = {
             "type": "array",
             "items": schemas.of(cls.row),
@@ -130,9 +130,10 @@ class Page(Record, Generic[R]):
         return [typing.cast(R, self.row(member)) for member in self[self.plural]]
 
     def next_place(self) -> Json | None:
-        """Return where the next page begins, as arguments of the list; None after the last page.
+        """Return the arguments with which the list returns the next page; None after the last page.
 
-        A page may have fewer rows than its limit and not be the last: rows may be large.
+        A page may have fewer rows than its limit and not be the last page, because rows may be
+        large.
         """
         return None if self.next_cursor is None else {"cursor": self.next_cursor}
 

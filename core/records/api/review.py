@@ -43,7 +43,7 @@ DisputeType = Annotated[str, words(DISPUTE_TYPES)]
 DisputeStatus = Annotated[str, words(("open", *DECISIONS))]
 Words = Annotated[str, text(1, TEXT_CHARS_MAX)]
 
-# Judged as options of the task's node, by `core/records/manifest.py`.
+# These members become options of the task's node, which `core/records/manifest.py` checks.
 _SELECTION: Final = Kind({"enum": ["best", "auction"]})
 _WINDOW: Final = Kind({"type": "integer", "minimum": 0})
 
@@ -279,8 +279,8 @@ class Payout(Body, is_closed=True):
 class Settlement(Body, is_closed=True):
     """How a payer settles a task.
 
-    Without payouts its agent gets its fixed price; for one that is paid by tokens, and has not said
-    how many, payouts are required.
+    Without payouts, the agent of the task gets its fixed price. If the agent is paid by tokens and
+    has not reported its tokens, payouts are required.
     """
 
     payouts: Annotated[

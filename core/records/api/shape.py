@@ -1,11 +1,13 @@
-"""Annotations of a class as one description of JSON: its schema, and how its values are parsed.
+"""Makes JSON Schemas and parsers from the annotations of classes.
 
-Theory of operation: a class names its members with annotations, in Python's spelling. `T` must be
-there; `Maybe[T]` may be absent; `T | None` may be null; `MaybeNull[T]` both. Of `Annotated[T, …]` a
-`Kind` bounds the value and says what it is read as, a text describes it, `Named` is its JSON name
-where that is not camel case, `Also` a second accepted one. `Body` is what requests are parsed into;
-`core/records/api/record.py` reads replies lazily by the same annotations. Nothing here knows HTTP.
-Parsing tells all problems at once, at most `PROBLEMS_MAX`. Decision requests-json-and-client.
+Theory of operation: a class declares the members of a JSON object with annotations, under Python
+names. A member of type `T` is required; `Maybe[T]` may be absent; `T | None` may be null;
+`MaybeNull[T]` may be absent or null. `Annotated[T, …]` may contain a `Kind`, which bounds and
+parses the value; a text, which describes it; `Named`, the JSON name if it is not the camel case of
+the Python name; and `Also`, a second accepted JSON name.
+Requests are parsed into subclasses of `Body`. `core/records/api/record.py` reads replies lazily, by
+the same annotations. This file does not know HTTP. A parser reports all problems at once, at most
+`PROBLEMS_MAX`. Decision requests-json-and-client.
 """
 
 from __future__ import annotations
@@ -28,12 +30,13 @@ Json = dict[str, Any]
 Schema = dict[str, Any]
 
 REFERENCE: Final = "#/components/schemas/"
-# More than any list of a request may have; each item of it could be a problem.
+# The most items of a list that are parsed, because each item could add a problem. No list of a
+# request may have more items.
 _ITEMS_MAX: Final = 1_000
 
 
 class Mismatch(ValueError):
-    """A value is not of its kind: what was got, and what was expected."""
+    """A value does not fit its kind. Has what was got and what was expected."""
 
     def __init__(self, got: str, expected: str) -> None:
         super().__init__(got, expected)
@@ -49,7 +52,7 @@ def _as_it_is(value: Any) -> Any:
 class Kind:
     """A bounded type of values.
 
-    `schema`: its JSON Schema. `read`: returns what a value is read as, or raises `Mismatch`.
+    `schema`: the JSON Schema of the type. `read`: returns the parsed value, or raises `Mismatch`.
     """
 
     schema: Mapping[str, Any]
@@ -57,10 +60,12 @@ class Kind:
 
 
 def checked(schema: Schema, is_good: Callable[[Any], bool], expected: str) -> Kind:
-    """Return the kind of values for which a test holds.
+    """Return the kind of values that a predicate accepts.
 
     Args:
-        expected: what others should have been.
+        schema: the JSON Schema of these values.
+        is_good: the predicate.
+        expected: the description of these values, for the problem of another value.
     """
 
     def take(value: Any) -> Any:
@@ -72,7 +77,7 @@ def checked(schema: Schema, is_good: Callable[[Any], bool], expected: str) -> Ki
 
 
 def words(known: Iterable[Any]) -> Kind:
-    """Return the kind of texts, or numbers, that are one of a few."""
+    """Return the kind of texts or numbers from a closed list."""
     listed = [str(one) if isinstance(one, str) else one for one in known]
     return checked(
         {"enum": listed},
@@ -83,14 +88,14 @@ def words(known: Iterable[Any]) -> Kind:
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """The JSON name of a member that is not its Python name in camel case."""
+    """The JSON name of a member, if it is not the camel case of the Python name."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Also:
-    """A second name under which a request may give a member; both may only say the same."""
+    """A second JSON name of a member. If a request has both names, the values must be equal."""
 
     text: str
 
@@ -105,7 +110,7 @@ MaybeNull = Annotated[T | None, _Presence.MAY_BE_ABSENT_OR_NULL]
 
 
 class Absent(Enum):
-    """Stands for a member that was not given, where null means something else."""
+    """The value of an absent member, if null has another meaning."""
 
     ABSENT = "absent"
 
@@ -115,7 +120,7 @@ ABSENT: Final = Absent.ABSENT
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 class Body:
-    """The members of a request's body or query, parsed.
+    """The parsed members of a request's body or query.
 
     A subclass made with `is_closed=True` refuses members that it does not name.
     """
@@ -130,7 +135,7 @@ class Body:
 
     @classmethod
     def respelled(cls, raw: Any) -> Any:
-        """Return what was sent in the spelling of the members; it may have others."""
+        """Return the raw value with canonical member names, for subclasses with other spellings."""
         return raw
 
 
@@ -139,7 +144,11 @@ B = TypeVar("B", bound=Body)
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One member of a class: its names, what it holds, and whether it may be absent or null."""
+    """One member of a declared class.
+
+    `name` is the Python name; `also` is a second JSON name, or None. `hint` is the type without
+    None; `kind` bounds it, if it is not None.
+    """
 
     name: str
     json_name: str
@@ -153,7 +162,7 @@ class Member:
 
 
 def members_of(declared: type) -> tuple[Member, ...]:
-    """Return the members that a class declares, those of its bases first."""
+    """Return the members of a class; the members of its base classes come first."""
     known = _MEMBERS.get(declared)
     if known is None:
         known = _MEMBERS[declared] = _members_of(declared)
@@ -193,7 +202,7 @@ def _member(name: str, hint: Any, default: Any) -> Member:
     inner, more = _unwrapped(inner)
     extras = more + extras
     named = next((extra.text for extra in extras if isinstance(extra, Named)), json_name(name))
-    # The outermost text: a member describes itself better than its type does.
+    # The outermost text is the one at the member. It is more specific than the text of the type.
     texts = [extra for extra in extras if isinstance(extra, str)]
     return Member(
         name=name,
@@ -216,7 +225,10 @@ def _unwrapped(hint: Any) -> tuple[Any, list[Any]]:
 
 
 def _without_none(hint: Any) -> tuple[Any, bool]:
-    """Return what a hint says of values, and whether null is one; `Absent` is none of JSON."""
+    """Return a type without None, and whether None was a part of it.
+
+    `Absent` is removed, too: it has no form in JSON.
+    """
     if typing.get_origin(hint) not in (types.UnionType, typing.Union):
         return hint, False
     arms = [arm for arm in typing.get_args(hint) if arm not in (type(None), Absent)]
@@ -238,16 +250,16 @@ _OF_TYPES: Final[Mapping[Any, Schema]] = {
 
 
 class Schemas:
-    """JSON Schemas of declared classes, each once, by its name.
+    """The JSON Schemas of declared classes, by the name of the class.
 
-    `components`: those that were asked for so far, with all that they refer to.
+    `components`: the schemas that were requested so far, and all schemas to which they refer.
     """
 
     def __init__(self) -> None:
         self.components: dict[str, Schema] = {}
 
     def of(self, declared: Any) -> Schema:
-        """Return the schema of a class, a `Kind`, or an annotation; classes by reference."""
+        """Return the schema of a `Kind` or an annotation, or a reference to that of a class."""
         if isinstance(declared, Kind):
             return dict(declared.schema)
         if isinstance(declared, tuple):
@@ -309,13 +321,14 @@ class Schemas:
             schema = {"anyOf": [schema, {"type": "null"}]}
         schema["description"] = " ".join(filter(None, texts))
         if member.default is not None:
-            is_flag = member.default is False and "enum" in schema  # in a query, a text
+            # A flag in a query is a text.
+            is_flag = member.default is False and "enum" in schema
             schema["default"] = "false" if is_flag else member.default
         return schema
 
 
 def bulk_schema(plural: str, items: Schema, description: str) -> Schema:
-    """Return the schema of a bulk body, whose one member is the list of its items."""
+    """Return the schema of a bulk body. Its only member `plural` is the list of items."""
     member = {
         "type": "array",
         "minItems": 1,
@@ -337,14 +350,14 @@ Read = Callable[[Any, str, ProblemList], Any]
 
 
 def parsed(declared: type[B], raw: object) -> B:
-    """Return a request's body as its class.
+    """Parse the body of a request.
 
     Args:
-        declared: the class.
-        raw: the body as parsed JSON.
+        declared: the class to parse it into.
+        raw: the body as a JSON value.
 
     Raises:
-        ServiceError: INVALID_REQUEST with the problems found.
+        ServiceError: INVALID_REQUEST with the problems of the body.
     """
     problems = ProblemList()
     value: B = read(declared, raw, problems)
@@ -354,12 +367,12 @@ def parsed(declared: type[B], raw: object) -> B:
 
 
 def read(declared: type[B], raw: object, problems: ProblemList, path: str = "") -> Any:
-    """Read an object as a class, and add what is wrong with it to `problems`.
+    """Parse an object into a class, and add its problems to `problems`.
 
     Args:
-        path: of the object within the request, empty for the body itself.
+        path: the path of the object in the request, empty for the body itself.
 
-    Returns: an instance of the class; nothing to be used where a problem was added.
+    Returns: an instance of the class; None if a problem was added.
     """
     raw = declared.respelled(raw)
     if not isinstance(raw, dict):
@@ -385,7 +398,10 @@ def read(declared: type[B], raw: object, problems: ProblemList, path: str = "") 
 
 
 def _name_given(member: Member, also: str, raw: Json, prefix: str, problems: ProblemList) -> str:
-    """Return under which of its two names a member is given; null may stand for nothing."""
+    """Return which of a member's two JSON names has its value.
+
+    A null counts as absent if the member may be null. Adds a problem if the two values differ.
+    """
     name = member.json_name
     if name not in raw or (member.may_be_null and raw[name] is None):
         return also
@@ -399,11 +415,12 @@ def _name_given(member: Member, also: str, raw: Json, prefix: str, problems: Pro
 
 
 def value_of(hint: Any, path: str, raw: object) -> Any:
-    """Return one value of a request as its type.
+    """Parse one value of a request.
 
     Args:
         hint: the type, one of `core/records/api/kinds.py`.
-        path: where the value stands.
+        path: the path of the value in the request.
+        raw: the value as a JSON value.
 
     Raises:
         ServiceError: INVALID_REQUEST.
@@ -416,17 +433,17 @@ def value_of(hint: Any, path: str, raw: object) -> Any:
 
 
 def read_value(hint: Any, raw: object, path: str, problems: ProblemList) -> Any:
-    """Read one value as its type, and add what is wrong with it to `problems`."""
+    """Parse one value, and add its problems to `problems`."""
     return _reader_of(hint)(raw, path, problems)
 
 
 def refused(problems: ProblemList) -> ServiceError:
-    """Return the refusal of a request with these problems; at least one."""
+    """Return the error for a request with these problems, of which there is at least one."""
     return ServiceError(ErrorCode.INVALID_REQUEST, problems.summary("request"), problems.kept)
 
 
 def invalid(path: str, got: str, expected: str) -> ServiceError:
-    """Return the refusal of one wrong value."""
+    """Return the error for a request with one invalid value."""
     problems = ProblemList()
     problems.append(Problem(path, got, expected))
     return refused(problems)
@@ -436,12 +453,13 @@ def _unknown(declared: type[Body], raw: Mapping[str, Any], prefix: str) -> Itera
     known = [name for m in members_of(declared) for name in (m.json_name, m.also) if name]
     for count, name in enumerate(name for name in raw if name not in known):
         path = prefix + name[:GOT_CHARS_MAX]
-        # Those that no reply names are not compared: 512 KiB of JSON can have 100,000 members.
+        # Only names that the reply lists are compared with the known ones, because 512 KiB of JSON
+        # can have 100,000 members.
         yield unknown_member(path, name, known if count < PROBLEMS_MAX else ())
 
 
 def unknown_member(path: str, name: str, known: Iterable[str]) -> Problem:
-    """Return the problem of a member that its object does not have, with the one that was meant."""
+    """Return the problem of an unknown member, with the known name that is most similar."""
     expected = "one of the known members" + did_you_mean(name, known)
     if not expected.endswith("?"):
         expected = "one of " + ", ".join(known)
@@ -477,7 +495,7 @@ def _reader(hint: Any, kind: Kind | None) -> Read:
         return _list_reader(_reader_of(arguments[0]))
     if isinstance(hint, type) and issubclass(hint, Body):
         return lambda value, path, problems: read(hint, value, problems, path)
-    if hasattr(hint, "read_value"):  # a class that describes and reads itself
+    if hasattr(hint, "read_value"):  # a class with a parser of its own
         reads: Read = hint.read_value
         return reads
     raise TypeError(f"{hint} cannot be read from a request")
@@ -525,7 +543,7 @@ _PLAIN: Final[Mapping[Any, Kind]] = {
 
 
 def _expected(member: Member) -> str:
-    """Return what a member that is not there should have been."""
+    """Return the description of the values that a missing member may have."""
     problems = ProblemList()
     _reader(member.hint, member.kind)(None, "", problems)
     return problems.kept[0].expected if problems else "a value"

@@ -164,7 +164,7 @@ class TemplateStored(Trigger):
 
 
 ALL_EVENTS: Final = "*"
-# The type of the message that a test sends; it is no audit entry.
+# The type of the message that a test of a webhook sends. This message is no audit entry.
 TEST_EVENT: Final = "webhook.test"
 DELIVERY_STATUSES: Final = ("pending", "delivered", "failed")
 _EVENTS_MAX: Final = 100
@@ -183,7 +183,7 @@ def _events(value: Any) -> list[str]:
 
 def _secret(value: Any) -> str:
     if not is_webhook_secret(value):
-        # A secret is shown to nobody, not even a wrong one.
+        # A message must not contain a secret, even an invalid one.
         raise Mismatch("a value", WEBHOOK_SECRET)
     return str(value)
 

@@ -100,8 +100,8 @@ class AuditPayload(Record, is_open=True):
 class AuditEntry(Record):
     """One entry of the audit chain. `hash` covers the canonical form of all other members.
 
-    The type, the target and the action are those of the first event of a command. A caller who is
-    no party of the entry, and has no `audit:all`, sees its id, its type and its hash only.
+    The type, the target and the action are those of the command's first event. A caller without
+    `audit:all` that is no party of the entry sees only its id, type and hash.
     """
 
     id: Annotated[int, "Number of the entry; without gaps, in commit order."]
@@ -122,7 +122,7 @@ class AuditPage(Page[AuditEntry], plural="entries"):
 
 def _event_type(value: str) -> str:
     if value not in _EVENT_TYPES:
-        # Those of the same resource first: only so many are compared.
+        # Types of the same resource come first, because only the first ones are compared.
         known = sorted(_EVENT_TYPES, key=lambda one: one[:4] != value[:4])
         raise Mismatch(got_of(value), "an event type" + did_you_mean(value, known))
     return value
@@ -255,7 +255,7 @@ class AuditVerification(Record):
     checkpoint: Annotated[str | None, "Newest checkpoint, a signed note; null: there is none yet."]
 
 
-# Of a submitted receipt in canonical form.
+# The size of a submitted receipt in canonical form.
 RECEIPT_BYTES_MAX: Final = 8 * 1024
 SignatureSent = Annotated[str, text(1, 1_024)]
 
@@ -285,7 +285,7 @@ class SignedResultPage(Page[SignedResult], plural="results"):
 
 
 class ResultClaim(Body):
-    """What is compared with the result that a node has succeeded with."""
+    """The result that is compared with the stored result of a node."""
 
     workflow_id: Uuid
     result_hash: Annotated[MaybeNull[Hash], "Hash of a result. Default: the stored one."] = None
@@ -331,7 +331,7 @@ class ReceiptSubmitted(SubmittedReceipt, Done):
 
 
 class ReceiptSubmission(Body):
-    """A receipt of the caller's own. It is kept with all its members, also those not listed."""
+    """A receipt that the caller made. All its members are stored, even those not listed here."""
 
     is_open: ClassVar[bool] = True
 
@@ -404,7 +404,7 @@ class SigningKey(Record):
 
 
 class ServiceDescription(Record):
-    """What a verifier needs to know of the deployment."""
+    """What a verifier needs to know about the deployment."""
 
     service: Annotated[str, "Name of the service."]
     did: Annotated[Did, "DID of the deployment; it stays the same when the key is rotated."]

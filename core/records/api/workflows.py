@@ -33,7 +33,7 @@ from core.records.statuses import NodeStatus, WorkflowStatus
 
 CANCEL_REASONS = ("user_request", "budget_exceeded", "timeout", "error", "policy_violation")
 
-# Any JSON value: the result as the agent gave it.
+# Any JSON value: the result that the agent sent.
 NODE_RESULT = Kind({"description": "the result as the agent gave it, any JSON value"})
 
 Status = Annotated[str, words(WorkflowStatus)]
@@ -133,7 +133,7 @@ class Workflow(_Standing):
 
     @property
     def is_finished(self) -> bool:
-        """Whether it has ended, well or not."""
+        """Whether the workflow has ended, with success or not."""
         return self.status in FINISHED
 
     @property
@@ -396,7 +396,7 @@ class Span(Record):
 
 
 class TracePage(Page[Span], plural="spans"):
-    """A workflow's trace with its spans; pages of a large one are cut between nodes."""
+    """A workflow's trace with its spans. A page has all spans of its nodes."""
 
     trace: Annotated[Trace, "The trace."]
 
