@@ -1,1 +1,1 @@
-"""The decisions: states, money, trust and market rules, without I/O, clock or randomness."""
+"""The rules of states, money, trust and the market. No I/O, no clock, no randomness."""

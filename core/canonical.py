@@ -1,7 +1,8 @@
-"""Canonical JSON (RFC 8785, JCS, in which integers keep all their digits) and the hash over it.
+"""Canonical JSON (RFC 8785, JCS) and the hash over it. Unlike RFC 8785, integers keep all digits.
 
-Two encoders with one result: msgspec, whose forms of some doubles are replaced, for nearly all
-values, and `jcs.py` for those with keys that the two sort differently, and for what is refused.
+Nearly all values are encoded by msgspec, which is fast; its forms of some doubles are then
+replaced. `jcs.py` encodes values with keys that msgspec sorts differently, and raises for values
+without a canonical form. Both encoders give the same bytes.
 Reference: money.md (Audit chain). Decision requests-json-and-client.
 """
 
@@ -16,26 +17,26 @@ from core.jcs import jcs, number_text
 from core.json_bounds import INTEGER_END
 from core.json_text import write_sorted_json
 
-# JCS sorts keys by UTF-16 units and msgspec by UTF-8 bytes: the orders differ only between these
-# characters and those beyond U+FFFF.
+# JCS sorts keys by UTF-16 units, msgspec by UTF-8 bytes. Only these characters, compared with
+# characters beyond U+FFFF, have another order.
 _SORTED_DIFFERENTLY: Final = re.compile("[\ue000-\uffff]")
-# The doubles whose forms differ: those without a fraction, minus zero, those from 10^16 to 10^21
-# and from 10^-6 to 10^-5; from 10^21 on only a plus is missing.
+# msgspec writes these doubles differently: whole numbers, minus zero, numbers from 10^16 to 10^21
+# and from 10^-6 to 10^-5. From 10^21 on, only the plus of the exponent is missing.
 _EMPTY_FRACTION: Final = re.compile(rb"\.0(?![0-9])")
 _MINUS_ZERO: Final = re.compile(rb"(?<!e)-0(?![.0-9])")
-# Without their signs. Each number is tried once: the lookbehind keeps the search from its middle.
+# Matches without the sign. The lookbehind prevents a search from the middle of each number.
 _OTHER_EXPONENT: Final = re.compile(rb"(?<![0-9.])[0-9]++(?:\.[0-9]++)?e(?:1[6-9]|20|-6)(?![0-9])")
 _UNSIGNED_EXPONENT: Final = re.compile(rb"(?<=[0-9])e(?=[0-9])")
 _TEXT: Final = re.compile(rb'("(?:[^"\\]++|\\.)*+")')
-# What a value is: as msgspec writes it, with doubles whose forms differ, or left to `jcs`.
+# How a value is encoded: by msgspec alone, by msgspec with replaced doubles, or by `jcs`.
 _SAME, _ODD, _OTHER = range(3)
 
 
 def canonical(value: Any) -> bytes:
     """Return the canonical form of a JSON value.
 
-    Raises: ValueError for values that have none: integers of more than 128 digits, NaN and
-    infinities, lone surrogates, non-text keys, other types.
+    Raises: ValueError for values without a canonical form: integers of more than 128 digits, NaN,
+    infinities, lone surrogates, keys that are no texts, and other types.
     """
     try:
         form = _form_of(value)
@@ -50,9 +51,9 @@ def canonical(value: Any) -> bytes:
 
 
 def canonical_object(members: Mapping[str, bytes]) -> bytes:
-    """Return the canonical form of an object of whose members that is known.
+    """Return the canonical form of an object, from the canonical forms of its members.
 
-    Raises: ValueError as `canonical` does, for a name.
+    Raises: ValueError for a name that has no canonical form.
     """
     names = sorted(members, key=lambda name: name.encode("utf-16-be", "surrogatepass"))
     return b"{" + b",".join(canonical(name) + b":" + members[name] for name in names) + b"}"
@@ -72,9 +73,10 @@ def hash_text(value: Any) -> str:
 
 
 def _form_of(value: Any) -> int:
-    """Tell how msgspec's text of the value differs from its canonical form.
+    """Return how msgspec's text of the value differs from the canonical form.
 
-    Exact types only: msgspec also writes dataclasses, enums and dates, which are not JSON values.
+    Types are compared exactly, because msgspec also writes dataclasses, enums and dates, which are
+    not JSON values.
     """
     kind = type(value)
     if kind is str or value is None or kind is bool:
@@ -97,9 +99,10 @@ def _form_of(value: Any) -> int:
 
 
 def _with_canonical_numbers(text: bytes) -> bytes:
-    """Return msgspec's text with its numbers in their canonical forms.
+    """Return msgspec's text with all numbers in canonical form.
 
-    What is between the texts is treated as one, since a reply can hold half a million numbers.
+    The parts between the strings are joined and replaced at once, because a reply can have half a
+    million numbers.
     """
     parts = _TEXT.split(text) if b'"' in text else [text]
     between = _EMPTY_FRACTION.sub(b"", b'"'.join(parts[::2]))

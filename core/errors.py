@@ -1,7 +1,7 @@
-"""Every failure of the service, as three closed enums and one exception family.
+"""The error codes of the service, as three closed enums, and its exceptions.
 
-This file names failures and knows nothing of HTTP: `serve_app/http/errors.py` holds the one table
-from `ErrorCode` to a status. All fields are in `args`, so that an error survives Ray's pickling.
+This file does not know HTTP: `serve_app/http/errors.py` has the table of the HTTP status of each
+`ErrorCode`. All fields of an exception are in `args`, so that Ray can pickle it.
 Reference: http.md (Errors).
 """
 
@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-# Most defects of one input that a reply names; 512 KiB of JSON can have 100,000 of them.
+# The most problems that a reply lists. 512 KiB of JSON can have 100,000 problems.
 PROBLEMS_MAX: Final = 20
 
 
 class ErrorCode(StrEnum):
-    """The error codes of the API. Closed: a new way to fail is a new member here."""
+    """The error codes of the API. A closed list."""
 
     INVALID_REQUEST = "INVALID_REQUEST"
     INVALID_MANIFEST = "INVALID_MANIFEST"
@@ -52,7 +52,7 @@ class ErrorCode(StrEnum):
 
 
 class NodeErrorCode(StrEnum):
-    """Why a node failed, as `node.error.code`. Closed."""
+    """Why a node failed: the values of `node.error.code`. A closed list."""
 
     AGENT_UNAVAILABLE = "AGENT_UNAVAILABLE"
     NO_CANDIDATE = "NO_CANDIDATE"
@@ -75,11 +75,12 @@ class NodeErrorCode(StrEnum):
 
 
 class QuarantineCode(StrEnum):
-    """Why a workflow is quarantined, as `quarantine.code`. Closed.
+    """Why a workflow is quarantined: the values of `quarantine.code`. A closed list.
 
-    STEP_REFUSED: the ledger could not apply a step. STEP_TOO_SLOW: a step exceeded its statement
-    timeout alone. ALREADY_SETTLED: a step settles what is settled. STEP_FAILED: the owner failed
-    while it worked on the workflow. NOT_RESTORABLE: its rows cannot be read back.
+    STEP_REFUSED: the ledger could not apply a step. STEP_TOO_SLOW: a step exceeded the statement
+    timeout in a batch of its own. ALREADY_SETTLED: a step pays for a node that is already paid.
+    STEP_FAILED: the owner had an unexpected error in a step of the workflow. NOT_RESTORABLE: the
+    workflow cannot be restored from its rows.
     """
 
     STEP_REFUSED = "STEP_REFUSED"
@@ -91,7 +92,7 @@ class QuarantineCode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One defect of an input: its path, the value got, the value expected."""
+    """One problem of an input: the path, the value that was got, and the value expected."""
 
     path: str
     got: str
@@ -99,13 +100,13 @@ class Problem:
 
     @property
     def sentence(self) -> str:
-        """The defect in words; without the path of an input as a whole."""
+        """The problem in words. The path is left out if it is that of the whole input."""
         place = "" if self.path in ("", "$") else f"{self.path}: "
         return f"{place}got {self.got}, expected {self.expected}"
 
 
 class ProblemList:
-    """The defects of one input: all are counted, the first `PROBLEMS_MAX` are kept."""
+    """The problems of one input. All are counted, the first `PROBLEMS_MAX` are stored."""
 
     def __init__(self) -> None:
         self._kept: list[Problem] = []
@@ -120,9 +121,10 @@ class ProblemList:
         return tuple(self._kept)
 
     def summary(self, of: str) -> str:
-        """Return the sentence of the only problem; of several their count and the first one.
+        """Return the sentence of the only problem, or the number of problems and the first one.
 
-        A client that prints `detail` and `errors` leaves out the first one: `detail` ends with it.
+        A client that prints `detail` and `errors` leaves out the first problem of `errors`, because
+        `detail` ends with it.
         """
         first, count = self._kept[0].sentence, len(self)
         if count == 1:
@@ -131,7 +133,7 @@ class ProblemList:
         return f"the {of} has {count} problems{shown}: {first}"
 
     def append(self, problem: Problem) -> None:
-        """Count a problem, and keep it while there is room."""
+        """Count a problem; store it if fewer than `PROBLEMS_MAX` are stored."""
         self._count += 1
         if len(self._kept) < PROBLEMS_MAX:
             self._kept.append(problem)
@@ -142,18 +144,18 @@ class ProblemList:
             self.append(problem)
 
     def add_unnamed(self, count: int) -> None:
-        """Count problems beyond those that are kept."""
+        """Count further problems without storing them."""
         assert count == 0 or len(self._kept) == PROBLEMS_MAX, (count, self._kept)
         self._count += count
 
 
 class ServiceError(Exception):
-    """A request is refused; the caller sees `code`, `detail` and `problems`, nothing else.
+    """A request is refused. The caller sees only `code`, `detail` and `problems`.
 
     Args:
-        code: the reason.
+        code: the error code.
         detail: one sentence for people, with the values got and expected, without secrets.
-        problems: the defects found, at most `PROBLEMS_MAX`, for validation errors.
+        problems: the problems of the input, at most `PROBLEMS_MAX`, for validation errors.
         retry_after_s: seconds after which a retry makes sense, or None.
     """
 
@@ -175,7 +177,7 @@ class ServiceError(Exception):
 
 
 class IllegalTransition(Exception):
-    """A state machine was given an event that its table does not allow; the state is unchanged."""
+    """A state machine got an event that its table does not allow. The state is unchanged."""
 
     def __init__(self, machine: str, state: str, trigger: str) -> None:
         super().__init__(machine, state, trigger)

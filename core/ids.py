@@ -1,6 +1,7 @@
-"""Identifiers that are derived, without a key, instead of stored, and how new ones are made.
+"""Makes new identifiers, and derives identifiers from other values without a secret.
 
-Pure: the caller provides time and randomness (`uuid7` takes them as arguments).
+Derived identifiers need not be stored. Pure: `uuid7` takes the time and the randomness as
+arguments.
 Reference: features.md (Inputs, Dispatch).
 """
 
@@ -10,16 +11,16 @@ import hashlib
 import uuid
 from typing import Final
 
-# The kind of a command's key that is made of a caller's `Idempotency-Key`.
+# The kind of the keys of commands that are made from a caller's `Idempotency-Key`.
 CALLERS_KEY: Final = "http"
 _EVENT_NAMESPACE = uuid.UUID("6f2d7e0a-3f0e-5c7b-9a51-6d1c0a9f4b11").bytes
 
 
 def composed_key(kind: str, *parts: str) -> str:
-    """Return a key composed of parts that callers choose; different parts give different keys.
+    """Return a key composed of parts that callers choose. Different parts give different keys.
 
-    Each part follows its length (`http:13:did:web:x.com5:alice`), so that no part can be read as
-    the end of the one before it (decision idempotent-requests).
+    Each part is preceded by its length (`http:13:did:web:x.com5:alice`), so that two different
+    lists of parts never give the same text (decision idempotent-requests).
 
     Args:
         kind: the key's prefix, without a digit or a colon.
@@ -43,7 +44,7 @@ def uuid7(*, at_ms: int, entropy: bytes) -> str:
 
 
 def canonical_uuid(text: str) -> str | None:
-    """Return an id in its usual spelling, None when it is no UUID."""
+    """Return a UUID in lower case with hyphens; None if the text is no UUID."""
     try:
         return str(uuid.UUID(text))
     except ValueError:
@@ -51,11 +52,12 @@ def canonical_uuid(text: str) -> str | None:
 
 
 def event_id(workflow_id: str, node: str, attempt: int) -> str:
-    """Return the dispatch's `eventId`, by which an agent can recognise a repeat: the same for the
-    same (workflow, node, attempt).
+    """Return the `eventId` of a dispatch, by which an agent can recognise a repeated dispatch.
+
+    It is the same for the same workflow, node and attempt.
     """
-    # A version 5 UUID, as `uuid.uuid5` makes it: once per dispatch, and that costs four times as
-    # much.
+    # A version 5 UUID. This function is called once per dispatch, and `uuid.uuid5` takes four times
+    # as long.
     name = f"{workflow_id}|{node}|{attempt}".encode()
     text = hashlib.sha1(_EVENT_NAMESPACE + name, usedforsecurity=False).hexdigest()
     variant = "89ab"[int(text[16], 16) & 3]
@@ -63,12 +65,13 @@ def event_id(workflow_id: str, node: str, attempt: int) -> str:
 
 
 def work_key(workflow_id: str, node: str, agent_did: str, work: str) -> str:
-    """Return the `Idempotency-Key` of a dispatch, by which an agent recognises the same work: the
-    same for all attempts of a node at it.
+    """Return the `Idempotency-Key` of a dispatch, by which an agent recognises repeated work.
+
+    It is the same for all attempts of a node with the same agent.
 
     Args:
-        work: tells apart what an agent does for one node besides: verifications, and repetitions
-            of work whose result was rejected.
+        work: distinguishes other work of the agent for the same node: verifications, and new work
+            after a rejected result.
     """
     key = composed_key("work", workflow_id, node, agent_did, work)
     return hashlib.sha256(key.encode()).hexdigest()[:32]
@@ -83,8 +86,8 @@ def span_id(workflow_id: str, node: str, attempt: int, kind: str = "primary") ->
     """Return the OpenTelemetry span id of an attempt of a node, or of another part of its trace.
 
     Args:
-        attempt: the attempt's number, 0 for a part that is no attempt.
-        kind: what the span is: `primary`, `verify`, `workflow`, `node`, `settlement`, …
+        attempt: the attempt's number; 0 if the span is no attempt.
+        kind: the kind of the span: `primary`, `verify`, `workflow`, `node`, `settlement`, …
     """
     name = f"{kind}:{workflow_id}|{node}|{attempt}"
     return hashlib.sha256(name.encode()).hexdigest()[:16]

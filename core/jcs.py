@@ -1,8 +1,9 @@
-"""The canonical form of JSON (RFC 8785, JCS), with nothing but the standard library.
+"""The canonical form of JSON (RFC 8785, JCS), with the standard library only.
 
-Members are sorted by their names' UTF-16 units, text is escaped as little as JSON permits, numbers
-are written as ECMAScript writes them; but an integer keeps all its digits. The client checks audit
-chains and signs results with it; `canonical.py` has a faster encoder with the same bytes.
+Members are sorted by the UTF-16 units of their names. Text is escaped only where JSON demands it.
+Numbers are written as in ECMAScript, but an integer keeps all its digits. The client uses this
+module to check audit chains and to sign results. `canonical.py` has a faster encoder with the same
+output.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ def jcs(value: Any) -> bytes:
     """Return the canonical form of a JSON value.
 
     Raises:
-        ValueError: it has none: integers of more than 128 digits, NaN, infinities, lone surrogates,
-            keys that are no text, values of other types.
+        ValueError: the value has no canonical form: it contains an integer of more than 128 digits,
+            NaN, an infinity, a lone surrogate, a key that is no text, or a value of another type.
     """
     parts: list[str] = []
     _write(value, parts)
@@ -33,14 +34,14 @@ def number_text(value: float) -> str:
     """Return a number as ECMAScript writes it (ECMA-262, Number::toString).
 
     Raises:
-        ValueError: it is NaN or an infinity.
+        ValueError: the number is NaN or an infinity.
     """
     if value * 0 != 0:
         raise ValueError(f"got {value}, expected a finite number")
     if value == 0:
         return "0"
-    # Python's shortest digits are ECMAScript's; only the decimal point's position differs, and not
-    # even that where Python writes no exponent, as of nearly all numbers.
+    # Python and ECMAScript write the same shortest digits. Only numbers that Python writes with an
+    # exponent may have another position of the decimal point.
     text = float.__repr__(value)
     if "e" not in text:
         return text.removesuffix(".0")
@@ -96,7 +97,7 @@ def _write_object(members: dict[Any, Any], parts: list[str]) -> None:
 
 
 def _place_point(digits: str, point: int) -> str:
-    """Return digits with the decimal point after the first `point` of them."""
+    """Return digits with the decimal point after the first `point` digits."""
     if len(digits) <= point <= _PLAIN_DIGITS_MAX:
         return digits + "0" * (point - len(digits))
     if 0 < point <= _PLAIN_DIGITS_MAX:

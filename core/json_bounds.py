@@ -1,6 +1,6 @@
-"""Bounds of JSON values from outside: depth, integers, text.
+"""Checks the depth, the integers and the texts of JSON values from outside.
 
-Code after this check may recurse over a value and serialise it without further checks.
+Code after these checks may recurse over a value and encode it without further checks.
 RFC 8785 section 3.1 (I-JSON).
 """
 
@@ -16,9 +16,9 @@ from typing import Any, Final
 from core.errors import Problem
 
 DEPTH_MAX = 64
-# An escaped backslash before "u0000" is none.
+# The escape \u0000. A backslash that is escaped itself, before "u0000", is no such escape.
 _NUL: Final = re.compile(rb"(?<!\\)(?:\\\\)*+\\u0000")
-# Readers that use doubles round a larger integer, and libraries for RFC 8785 refuse it.
+# A larger integer is rounded by readers that use doubles, and refused by RFC 8785 libraries.
 INTEGER_MAX = 2**53 - 1
 # The digits that an integer may have, and the first integer that has more.
 INTEGER_DIGITS_MAX: Final = 128
@@ -26,7 +26,7 @@ INTEGER_END: Final = 10**INTEGER_DIGITS_MAX
 
 
 def json_problem(value: object) -> Problem | None:
-    """Return the first defect of `value` against plain JSON and the bounds, or None."""
+    """Return the first problem of a value that is no JSON or exceeds a bound; None without one."""
     defect = _first_defect(value, DEPTH_MAX)
     if defect is None:
         return None
@@ -36,10 +36,10 @@ def json_problem(value: object) -> Problem | None:
 
 @dataclass(slots=True)
 class _Defect:
-    """A defect, and the steps of the path that leads to it, the last one first.
+    """A defect, and the steps of the path to it. The last step comes first.
 
-    The steps are collected on the way back from a defect: a path that is built on the way down
-    costs the length of its keys for every value below them.
+    The steps are collected on the way back from the defect. A path that is built on the way down
+    would cost the length of its keys for every value below.
     """
 
     got: str
@@ -61,7 +61,7 @@ def _first_defect(value: object, depth_max: int) -> _Defect | None:
             f"at most {INTEGER_DIGITS_MAX} digits, or a string",
         )
     if kind is float:
-        # NaN and the infinities are the only floats that differ from themselves after `* 0`.
+        # Only NaN and the infinities are not 0 after `* 0`.
         if value * 0 == 0:  # type: ignore[operator]
             return None
         return _Defect("a number beyond a double", "a finite number")
@@ -89,17 +89,19 @@ def _first_defect(value: object, depth_max: int) -> _Defect | None:
 
 
 def as_whole(value: Any) -> Any:
-    """Return a double that is a whole number, as 5000.0 and 1e3, as the integer that it is."""
+    """Return a whole double, such as 5000.0 or 1e3, as an integer; any other value unchanged."""
     if type(value) is float and value % 1 == 0 and -INTEGER_MAX <= value <= INTEGER_MAX:
         return int(value)
     return value
 
 
 def holds_wide_integer(value: object) -> bool:
-    """Say whether a JSON value has an integer beyond 2^53 in size, which many libraries round.
+    """Say whether a JSON value contains an integer of 2^53 or more, which many libraries round.
+
+    Negative integers count by their size.
 
     Args:
-        value: of at most `DEPTH_MAX` levels.
+        value: a value of at most `DEPTH_MAX` levels.
     """
     if type(value) is int:
         return not -INTEGER_MAX <= value <= INTEGER_MAX
@@ -109,10 +111,10 @@ def holds_wide_integer(value: object) -> bool:
 
 
 def is_deeper_than(value: object, depth_max: int) -> bool:
-    """Say whether a JSON value nests deeper; a text or number has depth 0.
+    """Say whether a JSON value is nested deeper than `depth_max`; a text or number has depth 0.
 
-    A level costs the interpreter a few steps, however many values it has: a reply of 1 MiB can hold
-    half a million, and is judged in one turn of an owner's loop.
+    Each level is handled by a few calls of C functions, whatever its number of values. A reply of
+    1 MiB can have half a million values, and the check blocks the owner's event loop.
     """
     level = [value]
     for _ in range(depth_max):
@@ -133,13 +135,13 @@ def _of_kind(kind: type, kinds: list[type], values: list[Any]) -> list[Any]:
 
 
 def find_nul_at(text: bytes) -> int | None:
-    """Return the position of the first escape of U+0000 in JSON as it is written."""
+    """Return the position of the first escape `\\u0000` in a JSON text, or None."""
     found = _NUL.search(text) if b"\\u0000" in text else None
     return None if found is None else found.end() - len(b"\\u0000")
 
 
 def is_encodable(text: str) -> bool:
-    """Say whether the text has a UTF-8 form: no lone surrogate."""
+    """Say whether a text has a UTF-8 form, that is, no lone surrogate."""
     if text.isascii():
         return True
     try:

@@ -1,8 +1,8 @@
-"""JSON texts are read and written here: one parser, one writer, and every digit of an integer.
+"""Reads and writes JSON texts. Integers keep all their digits.
 
-A number without fraction and exponent is an integer of up to `INTEGER_DIGITS_MAX` digits; any other
-is a double. What comes from outside is read by `read_foreign_json`, which bounds integers; texts of
-our own are read by `read_json`. Decision requests-json-and-client.
+A number without fraction and exponent is an integer of up to `INTEGER_DIGITS_MAX` digits. Any other
+number is a double. `read_foreign_json` reads texts from outside and bounds integers. `read_json`
+reads texts that the service has written. Decision requests-json-and-client.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from msgspec import Raw as Raw
 from core.errors import Problem
 from core.json_bounds import INTEGER_DIGITS_MAX, json_problem
 
-# Raise UnicodeEncodeError for a lone surrogate, TypeError for what has no JSON. Members are sorted
-# by the bytes of their names.
+# Both raise UnicodeEncodeError for a lone surrogate, and TypeError for a value that JSON does not
+# have. `write_sorted_json` sorts members by the bytes of their names.
 write_json: Final = msgspec.json.Encoder().encode
 write_sorted_json: Final = msgspec.json.Encoder(order="sorted").encode
 _decode: Final = msgspec.json.Decoder().decode
 
 _NOT_FINITE: Final = "a number is not finite"
-# What a refusal of a doubled member says: what was got, and what was expected.
+# The problem of a duplicate member: what was got, and what was expected.
 DOUBLED: Final = ("the member twice", "each member of an object once")
-# Three characters of a run of more than 128 digits stand at multiples of 43.
+# In any 129 consecutive characters, three are at multiples of 43.
 _STRIDE: Final = 43
 _DIGITS_AS_0: Final = bytes(b"0"[0] if byte in b"0123456789" else b" "[0] for byte in range(256))
 _LONG_ZEROS: Final = b"0" * (INTEGER_DIGITS_MAX + 1)
@@ -35,14 +35,15 @@ _TOO_LONG: Final = re.compile(rb"(?<![0-9])([0-9]{%d})[0-9]*" % (INTEGER_DIGITS_
 
 
 class NotJson(ValueError):
-    """A text is not JSON that is read here; the message says why, and where."""
+    """A text is not valid JSON, or is refused here. The message says why and where."""
 
 
 class UnreadNumber(NotJson):
-    """An integer of the text has too many digits, or a number is beyond a double; `problem`: where.
+    """An integer of the text has too many digits, or a number is too large for a double.
 
-    `value`: the text's value with that integer cut short, None for a number beyond a double. JSON
-    has no bound of digits, so the writer of an integer may not know of it.
+    `problem`: the path of the number. `value`: the text's value with the integer cut to fewer
+    digits; None for a number that is too large for a double. JSON has no limit of digits, so the
+    writer of the text may not know this limit.
     """
 
     def __init__(self, problem: Problem, value: Any = None) -> None:
@@ -52,11 +53,11 @@ class UnreadNumber(NotJson):
 
 
 def read_json(text: bytes | str) -> Any:
-    """Return the value of a JSON text; of members with one name the last one counts.
+    """Return the value of a JSON text. Of members with the same name, the last one counts.
 
     Raises:
-        NotJson: it has none, holds a lone surrogate or a number beyond a double, or is nested too
-            deeply.
+        NotJson: the text is not JSON, has a lone surrogate or a number that is too large for a
+            double, or is nested too deeply.
     """
     try:
         return _decode(text)
@@ -69,11 +70,11 @@ def read_json(text: bytes | str) -> Any:
 
 
 def read_foreign_json(text: bytes) -> Any:
-    """Return the value of a JSON text of someone else's.
+    """Return the value of a JSON text from outside.
 
     Raises:
-        UnreadNumber: an integer has too many digits, or a number is beyond a double.
-        NotJson: as of `read_json`.
+        UnreadNumber: an integer has too many digits, or a number is too large for a double.
+        NotJson: as in `read_json`.
     """
     found = value = None
     try:
@@ -91,26 +92,28 @@ def read_foreign_json(text: bytes) -> Any:
 
 def _infinite_number(text: bytes) -> Problem | None:
     try:
-        return json_problem(json.loads(text))  # which reads it as infinity
-    except (ValueError, RecursionError):  # the text is wrong behind it
+        return json_problem(json.loads(text))  # `json` reads such a number as infinity
+    except (ValueError, RecursionError):  # the text has another defect after the number
         return None
 
 
 def may_double(text: bytes, value: Any) -> bool:
-    """Say whether an object of a text may have two members of one name.
+    """Say whether an object of a text may have two members with the same name.
 
     Args:
-        value: what the text was read as; parts of it may still be `Raw`.
+        value: the value of the text; parts of it may still be `Raw`.
     """
-    # Each member has a colon. Those in texts are in both, unless they were written as escapes.
+    # Each member has a colon, so a dropped duplicate leaves fewer colons when the value is written
+    # again. Colons inside strings are in both texts, unless they were escaped.
     has_escapes = b"\\u003a" in text or b"\\u003A" in text
     return has_escapes or text.count(b":") != write_json(value).count(b":")
 
 
 def doubled_member(text: bytes) -> str | None:
-    """Return the path of a member that stands twice in one object of a JSON text, or None.
+    """Return the path of a duplicate member of an object of a JSON text; None if there is none.
 
-    It takes as long as Python's own parser; `may_double` is quick, and nearly always enough.
+    This takes as long as Python's own parser. Call the fast `may_double` first, which nearly always
+    excludes duplicates.
     """
     try:
         found = json_problem(json.loads(text, object_pairs_hook=_with_mark))
@@ -120,7 +123,7 @@ def doubled_member(text: bytes) -> str | None:
 
 
 def _with_mark(members: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object's members; of those with a doubled name, that name and no JSON value."""
+    """Return an object's members; for a duplicate name, only that name with an invalid value."""
     value = dict(members)
     if len(value) == len(members):
         return value
@@ -129,8 +132,8 @@ def _with_mark(members: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _has_long_digits(text: bytes) -> bool:
-    """Say whether a text has more digits in a row than an integer may have."""
-    # Every 43rd byte rules out nearly all texts.
+    """Say whether a text has more consecutive digits than an integer may have."""
+    # Looking at every 43rd byte excludes nearly all texts.
     return b"000" in text[::_STRIDE].translate(_DIGITS_AS_0) and _LONG_ZEROS in text.translate(
         _DIGITS_AS_0
     )
@@ -148,6 +151,6 @@ def _encoding_problem(text: bytes | str, error: UnicodeDecodeError) -> str:
     if isinstance(text, bytes):
         try:
             text.decode()
-        except UnicodeDecodeError as whole:  # msgspec's own counts from the start of a text
+        except UnicodeDecodeError as whole:  # msgspec counts from the start of the string
             error = whole
     return f"invalid UTF-8 (byte {error.start})"

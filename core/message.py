@@ -1,11 +1,11 @@
-"""The base of the values that travel between processes, and how two versions of one are read.
+"""The base class of the values that are sent between processes, and its rules for compatibility.
 
-A message is a frozen value with named fields. On the wire it is a map of its fields by name and of
-its type's name, so that one of several types can be told from the others. What makes two versions
-of the code understand each other: a field that the reader does not know is ignored, and one that
-is missing has its default. So a new field has a default, which is what its absence has always
-meant; a default never changes; a field is not renamed, nor its type narrowed. Which bytes carry it
-is `actors/transport/wire.py`'s. Decision messages-and-large-values.
+A message is a frozen value with named fields. On the wire it is a map with the name of its type and
+its fields by name. Processes of two versions of the code understand each other, because a reader
+ignores unknown fields and uses the default of a missing field.
+Rules: a new field has a default, with the meaning that the absence of the field had before. A
+default never changes. A field is never renamed, and its type is never narrowed.
+`actors/transport/wire.py` encodes messages. Decision messages-and-large-values.
 """
 
 from __future__ import annotations
@@ -14,4 +14,4 @@ from msgspec import Struct
 
 
 class Message(Struct, frozen=True, tag=True, omit_defaults=True):
-    """A frozen value that may be sent to another process, of another version perhaps."""
+    """A frozen value that can be sent to another process, possibly of another version."""

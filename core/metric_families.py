@@ -1,8 +1,8 @@
-"""The series of `/metrics`: their names, their labels, and what they mean.
+"""The metric families of `/metrics`: their names, labels and descriptions.
 
-Processes count into plain dictionaries by key; a key is a series: the name, then the values of its
-labels. The last value of a histogram's key is the upper bound of the bucket (seconds), or `sum`. No
-label names a tenant. Reference: operations.md (Metrics).
+Each process counts in dictionaries. A key stands for one series: the name of the family, then the
+values of its labels. The last element of a histogram's key is the upper bound of a bucket in
+seconds, or `sum`. No label names a tenant. Reference: operations.md (Metrics).
 """
 
 from __future__ import annotations
@@ -15,8 +15,11 @@ Key = tuple[str, ...]
 
 
 class Family(NamedTuple):
-    """Series of one name. `kind`: counter, gauge or histogram; the name of a counter lacks
-    `_total`, which its samples have."""
+    """All series of one name.
+
+    `kind`: counter, gauge or histogram. `name`: for a counter without `_total`, which its samples
+    have.
+    """
 
     name: str
     kind: str
@@ -25,9 +28,9 @@ class Family(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What one process has counted since it started, and the values that it has now.
+    """The counters of one process since its start, and the current values of its gauges.
 
-    `process`: an id that no other process has had.
+    `process`: an id that is unique among all processes, past ones included.
     """
 
     process: str
@@ -96,8 +99,11 @@ FAMILIES: Final = (
 
 
 def note_stage(counters: dict[Key, float], stage: str, took_ms: int) -> None:
-    """Count a time that a stage took, milliseconds. A negative time (the two times come from
-    different clocks) counts as 0.
+    """Add one duration to the histogram of a stage.
+
+    Args:
+        took_ms: the duration in milliseconds. A negative one counts as 0: its start and its end may
+            come from different clocks.
     """
     buckets = _BUCKETS[stage]
     key, total = buckets[bisect_left(_BOUNDS_MS, took_ms)], (STAGES, stage, SUM)

@@ -1,8 +1,7 @@
-"""Credits as whole micro-credits: parsing, bounds and the way back to JSON.
+"""Converts credits and cents to whole micro-credits and back, with their bounds.
 
-Money is an `int` of micro-credits from the first byte parsed to the last row stored; this file is
-the only place that knows how many there are in a credit or a cent. It must not know accounts or
-fees.
+Every amount of money in the code and in the database is an integer of micro-credits. Only this file
+knows how many micro-credits a credit or a cent has. It must not know accounts or fees.
 Reference: money.md (Entries, Units).
 """
 
@@ -22,7 +21,7 @@ CURRENCY: Final = "CREDITS"
 
 # At most 15 significant digits, so that every JSON client keeps the value exactly (IEEE doubles).
 MICRO_MAX: Final = 10**15
-# The most that can ever be issued, hence the largest possible balance: it fits into a BIGINT.
+# The maximum of all issued credits, and so of any balance. It fits into a BIGINT.
 ISSUED_MICRO_MAX: Final = 9 * 10**18
 
 _DECIMALS: Final = re.compile(r"(-?)([0-9]{1,12})(?:\.([0-9]{1,6}))?", re.ASCII)
@@ -31,14 +30,14 @@ _DECIMALS: Final = re.compile(r"(-?)([0-9]{1,12})(?:\.([0-9]{1,6}))?", re.ASCII)
 def micro_from_credits(value: object) -> int:
     """Parse an amount of credits, a JSON number or string with at most 6 decimals.
 
-    Returns: micro-credits, possibly negative or zero; whether that is allowed is the caller's rule.
+    Returns: micro-credits. The amount may be negative or zero; the caller checks the sign.
     Raises: ValueError with what was got and expected. Reference: money.md (Entries).
     """
     if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal):
         raise ValueError(f"got {kind_of(value)}, expected a number of credits")
     if isinstance(value, float):
-        # repr is the shortest text of this double: the client's text if that had at most 15 digits.
-        # Exponents ("1e-06") are expanded before the check.
+        # `repr` returns the shortest text of a double. This is the client's text if the client
+        # sent at most 15 digits. Exponents ("1e-06") are expanded before the check.
         text = format(Decimal(repr(value)), "f")
         text = text[:-2] if text.endswith(".0") else text
     elif isinstance(value, Decimal):
@@ -58,21 +57,22 @@ def micro_from_credits(value: object) -> int:
 
 
 def credits_number(micro: int) -> int | float | str:
-    """Return micro-credits as the JSON value of credits: always exact.
+    """Return the exact JSON value in credits.
 
-    A number within ±10^15 micro-credits; beyond, where a double would round, decimal text.
+    It is a number within ±10^15 micro-credits. Beyond that, a double would round, so it is a
+    decimal text.
     """
     if abs(micro) > MICRO_MAX:
         return credits_text(micro)
     whole, rest = divmod(micro, MICRO_PER_CREDIT)
-    # Division of two integers is correctly rounded: the result is the double nearest to the decimal
-    # value and prints as that decimal.
+    # The division of two integers is correctly rounded: its result is the double that is nearest to
+    # the decimal value, and is printed as this decimal.
     return whole if rest == 0 else micro / MICRO_PER_CREDIT
 
 
 @lru_cache(maxsize=4096)  # few prices, many payments
 def credits_text(micro: int) -> str:
-    """Return micro-credits as a decimal text of credits, as audit records carry it ("0.05")."""
+    """Return micro-credits as a decimal text of credits ("0.05"), as audit entries have it."""
     sign = "-" if micro < 0 else ""
     whole, rest = divmod(abs(micro), MICRO_PER_CREDIT)
     if rest == 0:
@@ -92,7 +92,7 @@ def micro_from_cents(cents: int) -> int:
 
 
 def cents_half_up(micro: int) -> int:
-    """Return non-negative micro-credits as cents, half a cent rounds up (money.md, Invoices)."""
+    """Return micro-credits of 0 or more as cents, rounded half up (money.md, Invoices)."""
     assert micro >= 0, micro
     return (micro + MICRO_PER_CENT // 2) // MICRO_PER_CENT
 

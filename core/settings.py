@@ -1,7 +1,7 @@
-"""The settings of a deployment: what an operator changes, by name, in one frozen value.
+"""The settings of a deployment, which operators change, in one frozen object.
 
-`serve_app/settings_from_env.py` builds it once per process; no other module reads the environment.
-Bounds that no operator changes are constants beside their use.
+`serve_app/settings_from_env.py` builds the object once per process. No other module reads the
+environment. Bounds that no operator changes are constants next to their use.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from core.shards.machine_size import DEDICATED_ACTORS_MAX, READER_POOL_SIZE, Wan
 from core.trust.deployment_keys import FORM, DeploymentKeys, parse_deployment_keys
 from core.wording import did_you_mean
 
-# The value of `cors_origins` that stands for every origin.
+# The value of `cors_origins` that allows every origin.
 ANY_ORIGIN: Final = "*"
 _ORIGIN: Final = re.compile(r"https?://([a-z0-9.-]+|\[[0-9a-f:]+\])(:[0-9]{1,5})?")
 _OWN_URL: Final = re.compile(r"https?://[^/?#@\s]+(/[^?#\s]*)?")
@@ -68,8 +68,8 @@ def _setting(
     choices: tuple[str, ...] = (),
     secret: bool = False,
 ) -> Any:
-    """Declare one setting: its default, its sentence, its range (both ends included)."""
-    # Secrets stay out of `repr`, which reaches logs and error messages.
+    """Declare one setting: its default, its description, and its range (both ends included)."""
+    # Secrets are not in `repr`, because it is written to logs and error messages.
     return field(
         default=default,
         repr=not secret,
@@ -79,13 +79,13 @@ def _setting(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """One deployment's settings; the last word of a name is its unit.
+    """The settings of a deployment. The last word of a name is the unit.
 
     Raises:
         SettingsError: a value is outside its range.
     """
 
-    # Where it is.
+    # The location of the deployment.
     home: str = _setting("", "the deployment's folder")
     run_folder: str = _setting("", "short folder for sockets; empty: derived from the home")
     host: str = _setting("127.0.0.1", "address the API listens on")
@@ -102,14 +102,14 @@ class Settings:
         (), "other addresses of the API that signed requests may name"
     )
 
-    # Postgres. Empty URLs: the embedded server in the deployment's folder.
+    # Postgres. With empty URLs, the embedded server in the deployment's folder is used.
     database_url: str = _setting("", "Postgres, as the service's login", secret=True)
     owner_url: str = _setting("", "Postgres, as the owner; used by migrations only", secret=True)
     machine_connections_max: int = _setting(
         88, "connections of a machine's owners and replicas together", 16
     )
 
-    # Secrets. The first start creates the deployment key in the home.
+    # Secrets. The first start creates the deployment key in the deployment's folder.
     deployment_key: str = _setting(
         "", "hex of 32 bytes; with versions others are accepted, too", secret=True
     )
@@ -290,7 +290,7 @@ class Settings:
 
     @property
     def wanted_size(self) -> Wanted:
-        """Return what decides how many owners and replicas a machine runs."""
+        """Return the settings that decide how many owners and replicas a machine runs."""
         return Wanted(
             self.workflow_actors_per_machine,
             self.serve_replicas,
@@ -300,10 +300,10 @@ class Settings:
         )
 
     def on_machine(self, cores: int) -> Settings:
-        """Return the settings of the processes of one machine: what follows its cores as numbers.
+        """Return the settings for one machine, with its numbers of owners and replicas filled in.
 
         Args:
-            cores: of the machine, 1 or more.
+            cores: the number of cores of the machine, 1 or more.
         """
         size = self.wanted_size.size(cores)
         return dataclasses.replace(
@@ -314,12 +314,12 @@ class Settings:
 
     @property
     def reader_pool_size(self) -> int:
-        """Return the connections of each process for its reads, once the machine's size is set."""
+        """Return how many connections for reads each process has; call after `on_machine`."""
         return self.wanted_size.size(1).reader_pool_size
 
     @property
     def needs_proof(self) -> bool:
-        """Return whether names, heirs and versions ask for a proven claim of the DID."""
+        """Return whether names, heirs and versions require a proven claim of the DID."""
         return self.claims == "proven"
 
     @property
@@ -329,7 +329,7 @@ class Settings:
 
     @property
     def own_urls(self) -> tuple[str, ...]:
-        """Return the addresses under which the API is reached, as far as the settings know them."""
+        """Return the addresses of the API that follow from the settings."""
         urls = dict.fromkeys((self.url, self.local_url, f"http://localhost:{self.port}"))
         return tuple(urls)
 
@@ -409,7 +409,7 @@ def parse_setting(name: str, text: str) -> object:
     """Parse the text of a flag or an environment variable as the setting's type.
 
     Raises:
-        SettingsError: the name is unknown or the text is no value of its type.
+        SettingsError: the name is unknown, or the text is no value of the setting's type.
     """
     default = _declared(name).default
     if isinstance(default, tuple):
@@ -423,7 +423,7 @@ def parse_setting(name: str, text: str) -> object:
 
 
 def build_settings(values: Mapping[str, object]) -> Settings:
-    """Build settings from given values and defaults.
+    """Return the settings with these values, and the defaults of all others.
 
     Raises:
         SettingsError: a name is unknown, or a value has the wrong type or range.
@@ -434,13 +434,13 @@ def build_settings(values: Mapping[str, object]) -> Settings:
 
 
 def known_settings(values: Mapping[str, object]) -> tuple[Settings, tuple[str, ...]]:
-    """Build settings from values that another version of this code may have written.
+    """Return the settings from values that another version of the code may have written.
 
     Args:
-        values: by name.
+        values: the values by the name of the setting.
 
-    Returns: the settings, and the reason of each value that was left out: its name is unknown, or
-    this version does not accept it. The default replaces it.
+    Returns: the settings, and one message for each value that was ignored, because its name is
+    unknown or this version does not accept the value. The default replaces an ignored value.
 
     Raises:
         SettingsError: values that are valid one by one contradict each other.
@@ -459,7 +459,7 @@ def known_settings(values: Mapping[str, object]) -> tuple[Settings, tuple[str, .
 
 
 def _check_type(item: dataclasses.Field[Any], value: object) -> None:
-    """Check a value's type; the message names the types of TOML."""
+    """Check the type of a value. The message of the error names the types of TOML."""
     expected = _TOML_TYPES[type(item.default)]
     wrong = value
     if isinstance(value, (tuple, list)):

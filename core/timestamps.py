@@ -12,8 +12,8 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 def unix_ms(at: datetime) -> int:
     """Return a time with a zone as Unix milliseconds, rounded down.
 
-    Exact: a float of seconds would round the last instants of the year 9999 to the year 10000,
-    which has no text form.
+    Only integers are used: a float of seconds would round the end of the year 9999 to the year
+    10000, which has no text form.
     """
     return (at - _EPOCH) // timedelta(milliseconds=1)
 
@@ -26,5 +26,5 @@ def iso_ms(at_ms: int) -> str:
 
 @lru_cache(maxsize=256)
 def _to_the_second(seconds: int) -> str:
-    # Cached, because times written together share their second.
+    # Cached, because most times that are written together have the same second.
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")[:19]

@@ -1,6 +1,6 @@
-"""The words of error messages: JSON types, values cut to a bounded text, names that were meant.
+"""Parts of error messages: names of JSON types, bounded texts of values, suggested names.
 
-Messages name JSON types, never those of Python. Decision requests-json-and-client.
+Messages name the types of JSON, never those of Python. Decision requests-json-and-client.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any, Final
 GOT_CHARS_MAX: Final = 100
 VALUE_CHARS_MAX: Final = 40
 NAMES_MAX: Final = 10
-# Names that are compared with one that is not known: more than there are settings, and a
-# millisecond or two for 50 of them, of long names eight.
+# The number of known names that are compared with an unknown name. There are fewer settings than
+# this. 50 comparisons take one or two milliseconds, or eight for long names.
 COMPARED_MAX: Final = 200
 _COMPARED_CHARS_MAX: Final = 64
 _MEANT_CHARS_MAX: Final = 128
@@ -37,7 +37,7 @@ def kind_of(value: object) -> str:
 
 
 def got_of(value: object) -> str:
-    """Return what a message says was got: a text or number itself, of other values the kind."""
+    """Return the `got` of a message: a text or number itself, otherwise the kind of the value."""
     if isinstance(value, str):
         return value[:GOT_CHARS_MAX]
     if isinstance(value, int | float) and not isinstance(value, bool):
@@ -46,7 +46,7 @@ def got_of(value: object) -> str:
 
 
 def value_text(value: Any, chars_max: int = VALUE_CHARS_MAX) -> str:
-    """Return a scalar in JSON's spelling, quoted and cut; of an object or array kind and size."""
+    """Return a bounded text of a value: a scalar as in JSON, otherwise its kind and size."""
     if isinstance(value, dict | list):
         return f"{kind_of(value)} with {counted(len(value), 'member')}"
     if isinstance(value, str):
@@ -62,21 +62,26 @@ def counted(count: int, noun: str) -> str:
 
 
 def quoted(text: str, chars_max: int = VALUE_CHARS_MAX) -> str:
-    """Return foreign text in quotes, cut, and without what cannot be stored or shown."""
+    """Return foreign text in quotes, cut, without control characters and surrogates."""
     line = _CONTROL.sub(" ", text[: chars_max + 1])
     return f"'{line}'" if len(text) <= chars_max else f"'{line[: chars_max - 1]}…'"
 
 
 def names_text(names: Iterable[str], count: int) -> str:
-    """Return the first names of so many, in quotes."""
+    """Return the first `NAMES_MAX` names in quotes, and how many more there are.
+
+    Args:
+        count: the number of all names.
+    """
     listed = ", ".join(map(quoted, islice(names, NAMES_MAX)))
     return f"{listed} and {count - NAMES_MAX} more" if count > NAMES_MAX else listed
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return the end of a message about an unknown name: which one was meant; "" for none.
+    """Return the end of a message about an unknown name: the most similar known name, or "".
 
-    Compares at most `COMPARED_MAX` names; other spellings of the same letters come first.
+    At most `COMPARED_MAX` names are compared. A name with the same letters and digits, in another
+    spelling, wins over similar names.
     """
     compared = list(islice(known, COMPARED_MAX))
     name = name[:_COMPARED_CHARS_MAX]
