@@ -1,1 +1,1 @@
-"""Trust, decided without I/O: permissions, signatures, tokens, derived keys, the audit chain."""
+"""The rules of trust: permissions, signatures, tokens, derived keys, the audit chain. No I/O."""

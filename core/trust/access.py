@@ -1,8 +1,8 @@
-"""Permissions: the rights, and the one function that decides every permission.
+"""Permissions: the rights, and the function `denial` that decides every permission.
 
-A route declares the right it requires and the parties of its resource; no other module compares
-rights or DIDs. Knows neither HTTP nor authentication. Reference: http.md (Authentication); decision
-permissions-and-keys.
+A route declares the right that it requires and the parties of its resource. No other module
+compares rights or DIDs. This file knows neither HTTP nor authentication.
+Reference: http.md (Authentication); decision permissions-and-keys.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ RESOURCES: Final = (
     "workflows", "agents", "capabilities", "ledger", "trust", "identity", "schedules", "webhooks",
     "audit", "federation", "keys",
 )  # fmt: skip
-# Every right, also on behalf of other DIDs.
+# Includes every right, also on behalf of other DIDs.
 ADMIN: Final = "admin"
-# Single rights of operators and machines; only rights in COVERED_BY include one of them.
+# Single rights of operators and machines. No other right includes them, except as in COVERED_BY.
 DEPOSIT: Final = "ledger:deposit"
 SET_PRICES: Final = "prices:write"
 RESOLVE_DISPUTES: Final = "disputes:resolve"
@@ -27,9 +27,9 @@ SET_QUOTAS: Final = "quotas:write"
 REVOKE: Final = "trust:revoke"
 FEDERATE: Final = "federation:admin"
 READ_ALL_AUDIT: Final = "audit:all"
-# Reading audit entries, also by having them sent.
+# Reading audit entries. Also needed for webhooks, which receive them.
 READ_AUDIT: Final = "audit:read"
-# Reading the deployment's metrics, which name no tenant: for Prometheus.
+# Reading the deployment's metrics, for Prometheus. Metrics name no tenant.
 READ_METRICS: Final = "metrics:read"
 # Sending heartbeats; the only right of a heartbeat token.
 HEARTBEAT: Final = "agents:heartbeat"
@@ -37,11 +37,11 @@ SINGLE_RIGHTS: Final = (
     DEPOSIT, SET_PRICES, RESOLVE_DISPUTES, SET_QUOTAS, REVOKE, FEDERATE, READ_ALL_AUDIT,
     READ_METRICS, HEARTBEAT, ADMIN,
 )  # fmt: skip
-# What a free-tier key may do, and nothing else. No scope of an API key: those have what covers it.
+# The only right of a free-tier key. API keys cannot have this scope; they have one that covers it.
 SUGGEST: Final = "workflows:suggest"
-# Reading revocations as peers do. No scope of an API key, either: peers have it.
+# Reading revocations, for peers only. API keys cannot have this scope, either.
 READ_TRUST: Final = "federation:trust"
-# Scopes that another scope includes. Their use is not recorded in the audit chain.
+# Scopes (keys) that another scope (value) includes. The audit chain does not record their use.
 COVERED_BY: Final[Mapping[str, str]] = {
     HEARTBEAT: "agents:write",
     SUGGEST: "workflows:read",
@@ -52,7 +52,7 @@ COVERED_BY: Final[Mapping[str, str]] = {
 DEFAULT_SCOPES: Final = tuple(
     f"{resource}:{verb}" for resource in RESOURCES for verb in ("read", "write")
 )
-# What a peer may do: give work to this deployment as a payer, and read what it needs for that.
+# The scopes of a peer. It may publish workflows here as a payer, and read what it needs for that.
 PEER_SCOPES: Final = frozenset(
     {
         "workflows:read", "workflows:write", "agents:read", "capabilities:read", "federation:read",
@@ -61,11 +61,11 @@ PEER_SCOPES: Final = frozenset(
 )  # fmt: skip
 _USUAL: Final = frozenset(DEFAULT_SCOPES)
 RIGHTS: Final = frozenset((*DEFAULT_SCOPES, *SINGLE_RIGHTS))
-# The key id of every caller with an access token, and of every one whose DID signed the request.
+# The key ids of all callers with an access token, and of all callers whose DID signed the request.
 JWT_KEY_ID: Final = "jwt"
 DID_KEY_ID: Final = "did"
-# The holder and the key id of the free-tier key; it is no DID, and its callers are told apart by
-# their addresses alone.
+# The holder and the key id of the free-tier key. The holder is no DID. Callers with this key are
+# distinguished by their addresses only.
 FREE_TIER: Final = "free-tier"
 BY_ADDRESS: Final = "address"
 # The rate class of peers.
@@ -76,14 +76,14 @@ PEER: Final = "peer"
 class Principal:
     """An authenticated caller.
 
-    `did`: the owner whom the caller speaks for; with an agent's token, the agent's holder.
-    `key_id`: the credential (an API key's id, `jwt` or `did`). `rate_class`: `standard`,
-    `unlimited`, `peer`, or `address` for calls that count for their address. `rate_limits`:
-    overrides of single classes, calls per minute. `expires_ms`: the end of the credential, None for
-    never.
-    `is_stranger`: its calls count for its address as well, because nothing is stored of a DID that
-    costs nothing to make. `signing_key`: base64 of the key by which its DID has signed the request,
-    None without a signature. `key_hash`: SHA-256 of the API key, none of another credential.
+    `did`: the owner for whom the caller acts; with an agent's token, `agent_holder` of the agent.
+    `key_id`: the credential: the id of an API key, `jwt` or `did`. `rate_class`: `standard`,
+    `unlimited`, `peer`, or `address` if calls count for the caller's address. `rate_limits`: limits
+    that replace those of single classes, calls per minute. `expires_ms`: when the credential
+    expires, Unix milliseconds; None for never. `is_stranger`: calls also count for the address,
+    because the service knows nothing about the DID and a DID costs nothing. `signing_key`: the key
+    with which the DID signed the request, base64; None without a signature. `key_hash`: SHA-256 of
+    the API key; empty for another credential.
     """
 
     did: str
@@ -105,13 +105,13 @@ class Principal:
 def denial(
     principal: Principal | None, right: str | None, parties: Collection[str] | None = None
 ) -> ErrorCode | None:
-    """Return why the caller is denied, None when the caller is permitted.
+    """Return why the caller is denied; None if the caller is permitted.
 
     Args:
-        principal: the caller, None without authentication.
-        right: one of `RIGHTS`; None: no right is required.
-        parties: the DIDs of the resource, one of which the caller must be; None: it has no
-            parties.
+        principal: the caller; None without authentication.
+        right: the required right, one of `RIGHTS`; None if no right is required.
+        parties: the DIDs of the resource, one of which the caller must have; None if the resource
+            has no parties.
     """
     if right is None and parties is None:
         return None
@@ -123,14 +123,14 @@ def denial(
 def authority_used(
     principal: Principal | None, right: str | None, parties: Collection[str] | None = None
 ) -> str | None:
-    """Return the single right that permits what a usual key of this caller would not.
+    """Return the single right that permits a call for which default scopes are not enough.
 
-    None where the rights of a usual key are enough.
+    Returns: None if a key with the default scopes would be enough.
 
     Args:
-        principal: the caller, who is permitted.
-        right: as of `denial`.
-        parties: as of `denial`.
+        principal: the caller, which is permitted.
+        right: as in `denial`.
+        parties: as in `denial`.
     """
     if principal is None or right in COVERED_BY:
         return None
@@ -142,10 +142,10 @@ def authority_used(
 
 
 def agent_holder(did: str) -> str:
-    """Return in whose name an agent calls with a token of its own.
+    """Return the `did` of the principal of an agent that calls with its own token.
 
-    It is no DID: an agent may be registered under the DID of an owner, whom its token must never
-    speak for, nor count as.
+    It is no DID: an agent may be registered under the DID of its owner. The agent's token must not
+    act for this owner, and its calls must not count for the owner.
     """
     return f"agent:{did}"
 
@@ -159,7 +159,7 @@ def find_ungrantable_scopes(principal: Principal, scopes: Iterable[str]) -> tupl
     """Return the scopes that the caller cannot grant, because the caller does not have them.
 
     Args:
-        principal: the caller who creates a key.
+        principal: the caller that creates a key.
         scopes: the new key's scopes.
     """
     if principal.is_admin:
@@ -168,13 +168,13 @@ def find_ungrantable_scopes(principal: Principal, scopes: Iterable[str]) -> tupl
 
 
 def is_derived(maker: Principal, owner_did: str, scopes: Iterable[str]) -> bool:
-    """Say whether a new key is derived from its maker's credential and ends with it.
+    """Say whether a new key is derived, that is, ends with the credential that created it.
 
-    A key without the admin right that an administrator creates for another owner belongs to that
-    owner and is not derived (decision permissions-and-keys).
+    A key is not derived if an administrator creates it for another owner, without the admin right.
+    It then belongs to that owner (decision permissions-and-keys).
 
     Args:
-        maker: the caller who creates the key.
+        maker: the caller that creates the key.
         owner_did: the key's owner.
         scopes: the key's scopes.
     """
@@ -184,7 +184,7 @@ def is_derived(maker: Principal, owner_did: str, scopes: Iterable[str]) -> bool:
 def _denial(
     did: str, held: frozenset[str], right: str | None, parties: Collection[str] | None
 ) -> ErrorCode | None:
-    """Return why one without the admin right is denied."""
+    """Return why a caller without the admin right is denied; None if permitted."""
     if right is not None and not _covers(held, right):
         return ErrorCode.INSUFFICIENT_SCOPE
     if parties is not None and did not in parties:

@@ -1,9 +1,9 @@
-"""The check of a dispatch's recipient and age, against replay.
+"""Checks the recipient and the age of a dispatch, against replay.
 
-A signature under a secret that several agents share proves neither the recipient nor the time. So
-the signed body names both, and an agent that checks them accepts neither another agent's dispatch
-nor an old one of its own. Pure. Reference: features.md (Dispatch signatures). Decision
-permissions-and-keys.
+A signature proves neither the recipient nor the time, if several agents share the secret. So the
+signed body contains both. An agent that checks them accepts no dispatch to another agent and no old
+dispatch. Pure.
+Reference: features.md (Dispatch signatures). Decision permissions-and-keys.
 """
 
 from __future__ import annotations
@@ -22,16 +22,17 @@ STALE_TIMESTAMP: Final = "STALE_TIMESTAMP"
 def addressing_problem(
     own_did: str, agent_did: str | None, timestamp: str | None, *, now_ms: int
 ) -> str | None:
-    """Return why an agent must refuse a dispatch, None when it is accepted.
+    """Return why an agent must refuse a dispatch; None if it must not.
 
     Args:
-        own_did: the receiving agent.
-        agent_did: the agent named in the body, None without one.
-        timestamp: the time in the body, ISO 8601 with an offset, None without one.
+        own_did: the DID of the receiving agent.
+        agent_did: the agent that the body names; None if it names none.
+        timestamp: the time in the body, ISO 8601 with an offset; None if the body has no time.
         now_ms: the agent's wall clock, Unix milliseconds.
 
-    A body without both members is accepted: coordinators sign only bodies with both, so an agent
-    cannot forge one without, and senders of the specification's own form still work.
+    A body without the two members is accepted, so that senders that follow the specification alone
+    still work. Callboard signs only bodies with both members, so nobody can remove them from a
+    signed body.
     """
     if agent_did is not None and agent_did != own_did:
         return WRONG_AGENT

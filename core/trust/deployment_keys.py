@@ -1,4 +1,4 @@
-"""The deployment's keys, the keys derived from them, and secrets sealed with these. Pure.
+"""The deployment's keys, the keys derived from them, and secrets encrypted with derived keys. Pure.
 
 Decision permissions-and-keys.
 """
@@ -16,17 +16,17 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from nacl.secret import SecretBox
 
-# The deployment's keys by version: one is in use, another is still, or already, accepted.
-# Whatever is made with a key carries its version: an attempt in its row, a sealed secret in its
-# first byte. What carries none (heartbeat tokens, connections between machines) is tried with
-# each. Pure; derivations are in `derived_keys.py`.
+# The deployment's keys have versions. One key is in use. During a rotation, a second key is
+# accepted: the next or the previous one. An attempt stores the version of its key in its row, a
+# sealed secret in its first byte. Heartbeat tokens and connections between machines contain no
+# version, so each accepted key is tried.
 
 KEY_BYTES: Final = 32
 # The version of a key that is written without one.
 FIRST_VERSION: Final = 1
-# One byte in front of what is sealed.
+# The version is the first byte of a sealed secret.
 VERSION_MAX: Final = 255
-# Of a connection's first message, too (actors/transport/handshake.py).
+# The first message of a connection relies on this maximum, too (actors/transport/handshake.py).
 KEYS_MAX: Final = 2
 FORM: Final = (
     "64 hex digits, which are 32 bytes; or, with several keys, version:digits of each with commas"
@@ -36,10 +36,11 @@ _KEY: Final = re.compile(r"(?:([1-9][0-9]{0,2}):)?([0-9a-fA-F]{64})")
 
 
 class DeploymentKeys:
-    """A deployment's keys.
+    """The keys of a deployment.
 
     Args:
-        keys: (version, 32 bytes) of each, the one in use first; none where there is no key yet.
+        keys: (version, 32 bytes) of each key; the key in use comes first. Empty before the first
+            key is created.
     """
 
     __slots__ = ("_by_version",)
@@ -54,10 +55,10 @@ class DeploymentKeys:
 
     @classmethod
     def parse(cls, text: str) -> DeploymentKeys:
-        """Return the keys of a setting, none of an empty text.
+        """Return the keys from the text of the setting; an empty text has no keys.
 
         Raises:
-            ValueError: it is not of `FORM`; the message has nothing of the text.
+            ValueError: the text does not have the form `FORM`. The message does not contain it.
         """
         keys = [_parse_key(part) for part in text.split(",")] if text else []
         if len({version for version, _ in keys}) < len(keys) or len(keys) > KEYS_MAX:
@@ -66,33 +67,33 @@ class DeploymentKeys:
 
     @property
     def version(self) -> int:
-        """The version in use: what is made now is made with it."""
+        """The version of the key in use."""
         return next(iter(self._by_version), FIRST_VERSION)
 
     @property
     def versions(self) -> tuple[int, ...]:
-        """All versions that are accepted, the one in use first."""
+        """All accepted versions; the version in use comes first."""
         return tuple(self._by_version)
 
     def key(self, version: int) -> bytes | None:
-        """Return the key of a version, None where it is not accepted."""
+        """Return the key of a version; None if the version is not accepted."""
         return self._by_version.get(version)
 
     def in_use(self) -> bytes:
-        """Return the key in use; there is one."""
+        """Return the key in use. Raises KeyError if there is no key."""
         return self._by_version[self.version]
 
     def text(self) -> str:
         """Return the form that `parse` reads."""
         return ",".join(f"{version}:{key.hex()}" for version, key in self._by_version.items())
 
-    # -- rotation: each step has to be known to every process before the next ---------------------
+    # -- rotation: every process must know the result of a step before the next step --------------
 
     def with_next(self, key: bytes) -> DeploymentKeys:
-        """Return the keys with a new one that is accepted and not in use yet.
+        """Return the keys with a new key that is accepted but not in use yet.
 
         Raises:
-            ValueError: there is no version left, or no room.
+            ValueError: the highest version is in use, or there are already `KEYS_MAX` keys.
         """
         version = max(self.versions) + 1
         if version > VERSION_MAX or len(self._by_version) >= KEYS_MAX:
@@ -100,18 +101,18 @@ class DeploymentKeys:
         return DeploymentKeys([*self._by_version.items(), (version, key)])
 
     def with_newest_in_use(self) -> DeploymentKeys:
-        """Return the keys with that of the highest version in use."""
+        """Return the keys, with the key of the highest version in use."""
         newest_first = sorted(self._by_version.items(), reverse=True)
         return DeploymentKeys(newest_first)
 
     def with_one(self) -> DeploymentKeys:
-        """Return the key in use alone: whatever was made with another one is worth nothing."""
+        """Return only the key in use. Tokens and secrets made with another key become invalid."""
         return DeploymentKeys([(self.version, self.in_use())])
 
 
 @lru_cache(maxsize=8)
 def parse_deployment_keys(text: str) -> DeploymentKeys:
-    """Return the keys of a setting that was checked; see `DeploymentKeys.parse`."""
+    """Return the keys from a setting that is already checked; see `DeploymentKeys.parse`."""
     return DeploymentKeys.parse(text)
 
 
@@ -123,13 +124,12 @@ def _parse_key(text: str) -> tuple[int, bytes]:
     return version, bytes.fromhex(form[2])
 
 
-# Keys derived from the deployment's keys: one per purpose and version, by HKDF-SHA256. A leaked
-# derived key reveals neither the other purposes' keys nor the deployment's. The key's version is
-# stored with each use, so that it can be read after a rotation. RFC 5869.
+# For each purpose and version, HKDF-SHA256 (RFC 5869) derives a key from the deployment's key. A
+# leaked derived key reveals neither the deployment's key nor the keys of other purposes.
 
 
 class KeyPurpose(StrEnum):
-    """The purpose of a derived key. Closed: each purpose has a key of its own."""
+    """The purposes of derived keys. Each purpose has its own key."""
 
     RESULT_ID = "result-id"
     HEARTBEAT_TOKEN = "heartbeat-token"
@@ -141,10 +141,10 @@ class KeyPurpose(StrEnum):
 
 
 def derived_key(keys: DeploymentKeys, purpose: KeyPurpose, version: int) -> bytes:
-    """Return the key of a purpose, 32 bytes.
+    """Return the derived key of a purpose, 32 bytes.
 
     Args:
-        version: one of `keys.versions`.
+        version: the version of the deployment's key, one of `keys.versions`.
     """
     key = keys.key(version)
     assert key is not None, (version, keys)
@@ -152,7 +152,7 @@ def derived_key(keys: DeploymentKeys, purpose: KeyPurpose, version: int) -> byte
 
 
 def derived_keys(keys: DeploymentKeys, purpose: KeyPurpose) -> tuple[bytes, ...]:
-    """Return the keys of a purpose by every key that is accepted, by the one in use first."""
+    """Return the derived key of a purpose for each accepted key; the key in use comes first."""
     return tuple(derived_key(keys, purpose, version) for version in keys.versions)
 
 
@@ -162,9 +162,9 @@ def _derived(key: bytes, purpose: KeyPurpose, version: int) -> bytes:
     return HKDF(SHA256(), KEY_BYTES, salt=None, info=info).derive(key)
 
 
-# Secrets at rest: signing secrets and stored replies are sealed with keys of the deployment.
-# Pure: the caller provides the nonce. XSalsa20-Poly1305 (PyNaCl `SecretBox`) detects changed
-# bytes. The first byte is the version of the deployment's key.
+# Signing secrets and stored replies are sealed, that is, stored encrypted with a derived key.
+# XSalsa20-Poly1305 (PyNaCl `SecretBox`) detects changed bytes. The first byte of the sealed form is
+# the version of the deployment's key. The caller provides the nonce.
 
 NONCE_BYTES = SecretBox.NONCE_SIZE
 
@@ -173,16 +173,16 @@ def seal(secret: str, keys: DeploymentKeys, nonce: bytes, purpose: KeyPurpose) -
     """Encrypt a secret with the key in use.
 
     Args:
-        secret: the text to hide.
+        secret: the text to encrypt.
         nonce: `NONCE_BYTES` random bytes, never used twice.
-        purpose: the purpose of the text, which `unseal` must repeat.
+        purpose: the purpose of the text; `unseal` needs the same purpose.
     """
     box = SecretBox(derived_key(keys, purpose, keys.version))
     return bytes([keys.version]) + bytes(box.encrypt(secret.encode(), nonce))
 
 
 def unseal(sealed: bytes, keys: DeploymentKeys, purpose: KeyPurpose) -> str | None:
-    """Decrypt a sealed secret; None for a key that is not accepted or a changed byte."""
+    """Decrypt a sealed secret; None if its key is not accepted or a byte was changed."""
     version = sealed[0] if sealed else 0
     if version not in keys.versions:
         return None

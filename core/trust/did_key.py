@@ -1,6 +1,8 @@
-"""The public key in a `did:key` DID, which verifies signatures of unregistered agents too.
+"""Converts between an Ed25519 public key and its `did:key` DID.
 
-Pure. Ed25519 alone: multibase `z` (base58btc) over the multicodec prefix 0xed01 and 32 bytes.
+A `did:key` DID contains its key, so signatures can be verified even if the DID is not registered.
+Pure. Only Ed25519 is supported: multibase `z` (base58btc) over the multicodec prefix 0xed01 and the
+32 bytes of the key.
 """
 
 from __future__ import annotations
@@ -17,10 +19,10 @@ _KEY_BYTES: Final = 32
 _CHARS_MAX: Final = 48
 
 
-# Each signed request asks several times, and one takes 25 us.
+# Cached, because each signed request needs the key several times and a conversion takes 25 us.
 @lru_cache(maxsize=4_096)
 def key_of_did(did: str) -> str | None:
-    """Return the Ed25519 public key of a `did:key` DID, base64 of 32 bytes; None for any other."""
+    """Return the Ed25519 public key of a `did:key` DID in base64; None for any other text."""
     digits = did.removeprefix(PREFIX)
     if digits == did or not 0 < len(digits) <= _CHARS_MAX:
         return None

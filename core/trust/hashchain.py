@@ -1,8 +1,9 @@
-"""The audit chain: encodes, hashes and links records. `callboard.verify` checks a chain.
+"""The audit chain: encodes and hashes audit entries. `callboard.verify` checks a chain.
 
-A record's body is the canonical JSON of its fields without `hash`; its hash is SHA-256 over exactly
-these bytes, and the next body carries it as `prevHash`. Anyone with a JSON library can check it.
-This file knows nothing of storage. Reference: money.md (Audit chain).
+The body of an entry is the canonical JSON of its members without `hash`. The hash of the entry is
+SHA-256 over this body. The next entry contains this hash as `prevHash`. So anyone with a JSON
+library can check a chain. This file does not know how entries are stored.
+Reference: money.md (Audit chain).
 """
 
 from __future__ import annotations
@@ -27,14 +28,17 @@ def record_body(
     created_at: str,
     prev_hash: bytes,
 ) -> bytes:
-    """Return a record's canonical body.
+    """Return the canonical body of an audit entry.
 
     Args:
-        payload: texts, integers, lists and objects with ASCII keys: no floats. Typed
-            by us, so it takes the fast encoder without a walk.
-        created_at: `YYYY-MM-DDTHH:MM:SS.sssZ`.
-        prev_hash: 32 bytes; `GENESIS_HASH` for the first record.
-    Raises: UnicodeEncodeError when a text holds a lone surrogate.
+        audit_id: the id of the entry.
+        event_type: the type of the command's first event.
+        payload: texts, integers, lists and objects with ASCII keys, without floats. The service
+            itself makes the payload, so the fast encoder is used without further checks.
+        created_at: the time in the form `YYYY-MM-DDTHH:MM:SS.sssZ`.
+        prev_hash: the hash of the previous entry, 32 bytes; `GENESIS_HASH` for the first entry.
+
+    Raises: UnicodeEncodeError if a text has a lone surrogate.
     """
     return write_sorted_json(
         {
@@ -52,5 +56,5 @@ def record_body(
 
 
 def record_hash(body: bytes) -> bytes:
-    """Return a body's hash, 32 bytes."""
+    """Return the hash of an entry's body, 32 bytes."""
     return hashlib.sha256(body).digest()

@@ -1,8 +1,8 @@
-"""The Merkle tree over the audit log: RFC 6962 hashes, kept in tiles.
+"""The Merkle tree over the audit log: RFC 6962 hashes, stored in tiles.
 
-A tile of level L holds up to 256 hashes, each the root of a complete subtree of 256^L leaves; only
-the last tile of a level may have fewer. Entry N of the log is leaf N - 1. A node is named by its
-height and its number in that height. Pure: the caller reads and writes tiles.
+A tile of level L has 256 hashes, each the root of a complete subtree of 256^L leaves. Only the last
+tile of a level may have fewer hashes. Entry N of the log is leaf N - 1. A node of the tree is named
+by its height and its number in that height. Pure: the caller reads and writes tiles.
 Reference: money.md (Checkpoints).
 """
 
@@ -12,11 +12,11 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-# Tile by level and number: its hashes, one after the other.
+# The concatenated hashes of tiles, by level and number.
 Tiles = Mapping[tuple[int, int], bytes]
 TileId = tuple[int, int]
 
-HEIGHT: Final = 8  # of a tile
+HEIGHT: Final = 8  # the height of the subtree in a tile
 WIDTH: Final = 1 << HEIGHT
 HASH_BYTES: Final = 32
 EMPTY_ROOT: Final = hashlib.sha256().digest()
@@ -28,8 +28,10 @@ def node_hash(left: bytes, right: bytes) -> bytes:
 
 
 def edge_tiles(size: int) -> list[TileId]:
-    """Return the tiles that `extend` needs of a tree: the one of its last leaf, and the partial
-    ones.
+    """Return the tiles of a tree that `extend` needs: all partial tiles and that of the last leaf.
+
+    Args:
+        size: the number of leaves of the tree.
     """
     tiles = [(0, (size - 1) // WIDTH)] if size and size % WIDTH == 0 else []
     level = 0
@@ -42,12 +44,12 @@ def edge_tiles(size: int) -> list[TileId]:
 
 
 def extend(edges: Tiles, size: int, leaves: Iterable[bytes]) -> dict[TileId, bytes]:
-    """Return the tiles that are new or longer after more leaves.
+    """Return the tiles that are new or longer after leaves are appended.
 
     Args:
-        edges: those of `edge_tiles(size)`.
-        size: of the tree before.
-        leaves: their hashes.
+        edges: the tiles of `edge_tiles(size)`.
+        size: the number of leaves before.
+        leaves: the hashes of the new leaves.
     """
     grown: dict[TileId, bytearray] = {}
 
@@ -66,9 +68,10 @@ def extend(edges: Tiles, size: int, leaves: Iterable[bytes]) -> dict[TileId, byt
 
 
 def range_nodes(start: int, end: int) -> list[TileId]:
-    """Return the complete subtrees, by height and number, that make up leaves [start, end).
+    """Return the complete subtrees, by height and number, that cover the leaves [start, end).
 
-    The root of the range is their fold from the right. `start` is a multiple of the largest.
+    The root of the range is computed by hashing these subtrees together from the right. `start`
+    must be a multiple of the size of the largest subtree.
     """
     nodes = []
     while start < end:
@@ -79,8 +82,10 @@ def range_nodes(start: int, end: int) -> list[TileId]:
 
 
 def inclusion_ranges(leaf: int, size: int) -> list[tuple[int, int]]:
-    """Return the ranges of leaves whose roots prove a leaf of a tree, the nearest first (RFC 6962
-    section 2.1.1)."""
+    """Return the ranges of leaves whose roots are the inclusion proof of a leaf, nearest first.
+
+    RFC 6962 section 2.1.1.
+    """
     start, end = 0, size
     ranges = []
     while end - start > 1:
@@ -95,8 +100,11 @@ def inclusion_ranges(leaf: int, size: int) -> list[tuple[int, int]]:
 
 
 def consistency_ranges(first: int, size: int) -> list[tuple[int, int]]:
-    """Return the ranges of leaves whose roots prove that a tree continues its first `first` leaves
-    (RFC 6962 section 2.1.2)."""
+    """Return the ranges of leaves whose roots are the consistency proof of two trees.
+
+    The older tree has the first `first` leaves of the newer tree of `size` leaves. RFC 6962 section
+    2.1.2.
+    """
     start, end, is_whole = 0, size, True
     ranges = []
     while first != end:
@@ -111,7 +119,7 @@ def consistency_ranges(first: int, size: int) -> list[tuple[int, int]]:
 
 
 def tiles_of(ranges: Iterable[tuple[int, int]]) -> set[TileId]:
-    """Return the tiles from which the roots of ranges are computed."""
+    """Return the tiles that are needed to compute the roots of these ranges."""
     return {
         (height // HEIGHT, (number << height % HEIGHT) // WIDTH)
         for start, end in ranges
@@ -123,7 +131,7 @@ def root_of(start: int, end: int, tiles: Tiles) -> bytes:
     """Return the root of a range of leaves.
 
     Args:
-        start, end: one of the ranges above, or a whole tree: 0 and its size.
+        start, end: a range of a proof, or 0 and the size of the tree for the whole tree.
         tiles: at least `tiles_of([(start, end)])`.
 
     Raises:
@@ -141,7 +149,7 @@ def root_of(start: int, end: int, tiles: Tiles) -> bytes:
 
 
 def _split(count: int) -> int:
-    """Return the largest power of two below a number above 1."""
+    """Return the largest power of two that is less than a number above 1."""
     return 1 << ((count - 1).bit_length() - 1)
 
 

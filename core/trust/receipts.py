@@ -1,4 +1,4 @@
-"""Receipts: the form that is signed, and the same receipt as a JSON Web Signature (RFC 7515).
+"""Signs receipts: over their canonical form, and as a JSON Web Signature (RFC 7515).
 
 Pure. Reference: features.md (Receipts).
 """
@@ -19,15 +19,15 @@ UNSIGNED: Final = ("signature", "checkpoint", "submitted")
 
 
 def signed_members(receipt: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the members whose canonical form is signed: all but those of `UNSIGNED`."""
+    """Return the members that the signature covers: all except those in `UNSIGNED`."""
     return {name: value for name, value in receipt.items() if name not in UNSIGNED}
 
 
 def signed_receipt(members: Mapping[str, Any], key: SigningKey) -> dict[str, str]:
-    """Return the `body` that is signed of a receipt, its `signature`, and the receipt as a `jws`.
+    """Return the signed `body` of a receipt, its `signature`, and the receipt as a `jws`.
 
     Args:
-        members: of the receipt; its `keyId` is the key's.
+        members: the members of the receipt; `keyId` is the id of `key`.
     """
     body = jcs(signed_members(members))
     header = jcs({"alg": "EdDSA", "kid": key.key_id, "typ": "JOSE"})

@@ -1,6 +1,6 @@
-"""Ed25519 signatures: of agents over cards and results, of DIDs over requests.
+"""Verifies Ed25519 signatures over cards, results and requests.
 
-Pure; verifies a signature with a key and must not know the key's owner or origin.
+Pure. This file must not know to whom a key belongs or where it comes from.
 Reference: features.md (Dispatch signatures).
 """
 
@@ -15,7 +15,7 @@ _PREFIX = "ed25519:"
 
 
 def is_signed_by(public_key: str, message: bytes, signature: object) -> bool:
-    """Say whether a signature over these bytes is this key's; False for malformed input.
+    """Say whether a signature over a message was made with this key; False for malformed input.
 
     Args:
         public_key: base64 of 32 bytes, with or without the prefix `ed25519:`.
@@ -33,7 +33,7 @@ def is_signed_by(public_key: str, message: bytes, signature: object) -> bool:
 
 
 def is_signed_by_key(public_key: bytes, message: bytes, signature: bytes) -> bool:
-    """Say whether an Ed25519 signature over these bytes is this key's.
+    """Say whether an Ed25519 signature over a message was made with this key.
 
     Args:
         public_key: 32 bytes.
@@ -55,7 +55,7 @@ def key_bytes(public_key: str) -> bytes:
     """Return the 32 bytes of a public key.
 
     Raises:
-        ValueError: it is not base64 of 32 bytes.
+        ValueError: the text is not base64 of 32 bytes.
     """
     raw = base64.b64decode(public_key.removeprefix(_PREFIX), validate=True)
     if len(raw) != 32:
@@ -67,6 +67,6 @@ def result_message(node: str, workflow_id: str, result_hash: str) -> bytes:
     """Return the message that an agent signs for a result (Signed results).
 
     Args:
-        result_hash: `sha256:` + hex over the result's JCS form.
+        result_hash: `sha256:` + hex over the JCS form of the result.
     """
     return f"{node}:{workflow_id}:{result_hash}".encode()

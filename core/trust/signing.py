@@ -1,7 +1,7 @@
 """The signature of a dispatch: HMAC-SHA256 over the exact bytes of the body.
 
-Coordinator and agent kit call the same two functions, so the two sides cannot disagree.
-It sees bytes only and must not know where secrets are kept or how a body was encoded.
+The service and the agent kit call the same two functions, so both sides agree. This file must not
+know where secrets are stored or how a body was encoded.
 Reference: features.md (Dispatch signatures).
 """
 
@@ -15,7 +15,7 @@ def sign_body(body: bytes, secret: str) -> str:
     """Return the value of the `x-<service>-signature` header for a body.
 
     Args:
-        body: the bytes as sent, never a re-encoded form of them.
+        body: the bytes that are sent, not a re-encoded form.
         secret: the agent's shared signing secret.
     """
     keyed = _keyed(secret).copy()
@@ -24,20 +24,20 @@ def sign_body(body: bytes, secret: str) -> str:
 
 
 def is_signature_valid(body: bytes, secret: str, signature: str | None) -> bool:
-    """Say, in constant time, whether a header value signs these bytes.
+    """Say, in constant time, whether a header value is the signature of a body.
 
     Args:
-        body: the bytes as received.
+        body: the bytes that were received.
         secret: the agent's shared signing secret.
-        signature: the header's value, None when the header is absent.
+        signature: the value of the header; None if the header is absent.
     """
     if signature is None:
         return False
-    # As bytes: compare_digest refuses text with non-ASCII characters.
+    # Compare bytes, because `compare_digest` refuses text with non-ASCII characters.
     return hmac.compare_digest(sign_body(body, secret).encode(), signature.encode())
 
 
 @lru_cache(maxsize=4_096)
 def _keyed(secret: str) -> hmac.HMAC:
-    # To be copied: an agent signs, or is sent, many bodies with one secret.
+    # Cached, because many bodies are signed with one secret. The caller copies the object.
     return hmac.new(secret.encode(), digestmod="sha256")

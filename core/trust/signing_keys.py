@@ -1,7 +1,7 @@
 """The deployment's signing key: an Ed25519 key that signs receipts and audit checkpoints.
 
-Pure: the caller provides the seed and the nonce. The key is stored sealed in Postgres, so every
-machine signs with it. Reference: money.md (Signing keys).
+Pure: the caller provides the seed and the nonce. The key is stored encrypted in Postgres, so that
+every machine can sign with it. Reference: money.md (Signing keys).
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ class SigningKey:
     """A signing key.
 
     Args:
-        seed: `SEED_BYTES` random bytes; the private half.
+        seed: the private key, `SEED_BYTES` random bytes.
     """
 
     seed: bytes = field(repr=False)
 
     @property
     def public_bytes(self) -> bytes:
-        """The public half, 32 bytes."""
+        """The public key, 32 bytes."""
         return bytes(Ed25519Key(self.seed).verify_key)
 
     @property
     def public_key(self) -> str:
-        """The public half, base64 of its 32 bytes."""
+        """The public key in base64."""
         return base64.b64encode(self.public_bytes).decode()
 
     @property
     def key_id(self) -> str:
-        """The key's id: 16 hex digits."""
+        """The id of the key, 16 hex digits."""
         return key_id_of(self.public_key)
 
     def sign_raw(self, message: bytes) -> bytes:
@@ -52,12 +52,12 @@ class SigningKey:
         return "ed25519:" + base64.b64encode(self.sign_raw(message)).decode()
 
     def seal(self, keys: DeploymentKeys, nonce: bytes) -> bytes:
-        """Return the private half, sealed with the deployment key in use."""
+        """Return the private key, encrypted with the deployment key in use."""
         return seal(self.seed.hex(), keys, nonce, KeyPurpose.SIGNING_KEY)
 
 
 def unseal_signing_key(sealed: bytes, keys: DeploymentKeys) -> SigningKey | None:
-    """Return the key that `SigningKey.seal` sealed; None for an unknown deployment key."""
+    """Decrypt the result of `SigningKey.seal`; None if the deployment key is not accepted."""
     seed = unseal(sealed, keys, KeyPurpose.SIGNING_KEY)
     return None if seed is None else SigningKey(bytes.fromhex(seed))
 
@@ -68,11 +68,12 @@ def key_id_of(public_key: str) -> str:
 
 
 def next_signing_key(chosen: str, known: Collection[str], entropy: bytes) -> SigningKey:
-    """Return the key that takes the place of the one in use.
+    """Return the key that replaces the signing key in use.
 
     Args:
-        chosen: the seed that the operator chose, hex; "" for none.
-        known: ids of the keys that are or were in use; none of them signs again.
+        chosen: the seed that the operator chose, in hex; "" for none.
+        known: the ids of all keys that are or were in use. If `chosen` is one of them, it is
+            ignored, because an old key must not sign again.
         entropy: `SEED_BYTES` random bytes, the seed of a new key.
     """
     key = SigningKey(bytes.fromhex(chosen) or entropy)
@@ -80,10 +81,10 @@ def next_signing_key(chosen: str, known: Collection[str], entropy: bytes) -> Sig
 
 
 def signing_key_rotation_message(new_public_key: str) -> bytes:
-    """Return what the previous key signs when another one takes its place.
+    """Return the message that the previous key signs when it is replaced.
 
     Args:
-        new_public_key: base64.
+        new_public_key: the new public key in base64.
     """
     return f"rotate-signing-key:{new_public_key}".encode()
 
@@ -92,7 +93,7 @@ def checkpoint_origin(ledger_origin: str, first_public_key: str) -> str:
     """Return the origin of the deployment's checkpoints, which no other deployment has.
 
     Args:
-        ledger_origin, first_public_key: as the first audit entry names them.
+        ledger_origin, first_public_key: the values in the first audit entry.
     """
     return f"{ledger_origin}/{key_id_of(first_public_key)}"
 
@@ -101,9 +102,10 @@ def checkpoint_note(origin: str, size: int, root: bytes, key: SigningKey) -> str
     """Return the signed checkpoint of a tree, in the form of C2SP's tlog-checkpoint.
 
     Args:
-        origin: of the log, and the name of its keys.
-        root: 32 bytes.
-        key: signs it.
+        origin: the origin of the log, which is also the name of its keys.
+        size: the number of entries.
+        root: the root of the tree, 32 bytes.
+        key: the key that signs the checkpoint.
     """
     text = f"{origin}\n{size}\n{base64.b64encode(root).decode()}\n"
     key_hash = hashlib.sha256(f"{origin}\n\x01".encode() + key.public_bytes).digest()[:4]

@@ -1,4 +1,4 @@
-"""Tokens that only this deployment can make: of heartbeats, and of results. Pure.
+"""Tokens that only this deployment can make: heartbeat tokens and result tokens. Pure.
 
 Reference: features.md (Dispatch).
 """
@@ -15,22 +15,22 @@ from typing import Final
 
 from core.trust.deployment_keys import DeploymentKeys, KeyPurpose, derived_key, derived_keys
 
-# The token with which an agent sends heartbeats without its owner's key. Derived, never stored:
-# HMAC with a key of the deployment over the agent's DID and a revision. The revision is raised
-# when a deregistered agent registers again, which invalidates earlier tokens. The token has no
-# other right.
+# A heartbeat token lets an agent send heartbeats without its owner's API key. It permits nothing
+# else. It is computed and never stored: an HMAC with a key of the deployment over the agent's DID
+# and a revision. When a deregistered agent registers again, the revision is increased, which
+# invalidates earlier tokens.
 
 PREFIX: Final = "hb_"
 _FORM: Final = re.compile(r"hb_([1-9][0-9]{0,9})_([A-Za-z0-9_-]{1,512})_([0-9a-f]{64})")
 
 
 def heartbeat_token(keys: DeploymentKeys, did: str, revision: int) -> str:
-    """Return an agent's token.
+    """Return the heartbeat token of an agent.
 
     Args:
-        keys: of the deployment.
-        did: the agent's.
-        revision: 1 or more, from the agent's row.
+        keys: the deployment's keys.
+        did: the DID of the agent.
+        revision: the revision in the agent's row, 1 or more.
     """
     name = base64.urlsafe_b64encode(did.encode()).decode().rstrip("=")
     key, *_ = derived_keys(keys, KeyPurpose.HEARTBEAT_TOKEN)
@@ -38,9 +38,10 @@ def heartbeat_token(keys: DeploymentKeys, did: str, revision: int) -> str:
 
 
 def read_heartbeat_token(keys: DeploymentKeys, token: str) -> tuple[str, int] | None:
-    """Return (did, revision) of a valid token of this deployment, compared in constant time.
+    """Return (did, revision) of a valid heartbeat token; None for any other text.
 
-    The caller compares the revision with the agent's row. None for any other text.
+    Signatures are compared in constant time. The caller must compare the revision with that in the
+    agent's row.
     """
     form = _FORM.fullmatch(token)
     if form is None:
@@ -61,8 +62,8 @@ def _signature(key: bytes, did: str, revision: int) -> str:
     return hmac.new(key, f"{revision}|{did}".encode(), hashlib.sha256).hexdigest()
 
 
-# The token with which an agent hands in the result of one attempt (`resultId`). Derived, never
-# stored: HMAC with a key of the deployment over the workflow, the node and the attempt.
+# A result token (`resultId`) lets an agent send the result of one attempt later. It is computed and
+# never stored: an HMAC with a key of the deployment over the workflow, the node and the attempt.
 
 
 def result_id(
@@ -74,13 +75,14 @@ def result_id(
     is_verification: bool,
     key_version: int,
 ) -> str:
-    """Return the unguessable token with which an asynchronous agent hands in its result.
+    """Return the result token of an attempt or of a verification.
 
     Args:
-        keys: of this deployment.
-        attempt: of the node, or of its verification. The two have different tokens, so that the
-            agent that did the work cannot approve it.
-        key_version: the key's, as stored with the attempt; one of `keys.versions`.
+        keys: the deployment's keys.
+        attempt: the number of the attempt or of the verification.
+        is_verification: whether it is a verification. Attempts and verifications have different
+            tokens, so that an agent cannot approve its own work.
+        key_version: the version of the key that is stored with the attempt, in `keys.versions`.
     """
     prefix = "verify|" if is_verification else ""
     keyed = _keyed(derived_key(keys, KeyPurpose.RESULT_ID, key_version)).copy()
@@ -90,5 +92,5 @@ def result_id(
 
 @lru_cache(maxsize=64)
 def _keyed(key: bytes) -> hmac.HMAC:
-    # To be copied for each token.
+    # The caller copies the object for each token.
     return hmac.new(key, digestmod="sha256")

@@ -1,4 +1,4 @@
-"""What is sent to a webhook: its bytes, and how they are signed (Standard Webhooks).
+"""The body and the signature headers of a message to a webhook (Standard Webhooks).
 
 Pure: the caller provides the time and the entropy. Reference: features.md (Webhooks).
 """
@@ -21,7 +21,7 @@ SECRET_BYTES: Final = 32
 
 
 def webhook_secret(key: bytes) -> str:
-    """Return a key in the form in which receivers are given it."""
+    """Return a key in the form that receivers get: `whsec_` and base64."""
     return SECRET_PREFIX + base64.b64encode(key).decode()
 
 
@@ -29,9 +29,9 @@ def publish_secrets(keys: DeploymentKeys, signer_id: str) -> tuple[str, ...]:
     """Return the secrets that sign the messages to a `webhookUrl`.
 
     Args:
-        signer_id: the id of the workflow; of a trigger's run, the id of the template.
+        signer_id: the id of the workflow, or the id of the template if a trigger started it.
 
-    Returns: one for each key of the deployment that is accepted, that of the key in use first.
+    Returns: one secret for each accepted key of the deployment; that of the key in use comes first.
     """
     made = derived_keys(keys, KeyPurpose.PUBLISH_WEBHOOK)
     return tuple(
@@ -40,12 +40,12 @@ def publish_secrets(keys: DeploymentKeys, signer_id: str) -> tuple[str, ...]:
 
 
 def message(event_type: str, at: str, shown: str) -> bytes:
-    """Return the body of a message, the same at each attempt.
+    """Return the body of a message, which is the same at each attempt of the delivery.
 
     Args:
-        event_type: why it is sent.
+        event_type: the type of the event.
         at: the time of the event, ISO 8601.
-        shown: the event, a JSON object.
+        shown: the JSON text of the event, an object.
     """
     return f'{{"type":"{event_type}","timestamp":"{at}","data":{shown}}}'.encode()
 
@@ -53,7 +53,13 @@ def message(event_type: str, at: str, shown: str) -> bytes:
 def signed_headers(
     secrets: Sequence[str], message_id: str, body: bytes, *, at_ms: int
 ) -> dict[str, str]:
-    """Return the headers that prove who sends a message, and when: a signature by each secret."""
+    """Return the headers that prove the sender and the time of a message.
+
+    They contain one signature for each secret.
+
+    Args:
+        at_ms: the time of sending, Unix milliseconds.
+    """
     at = datetime.fromtimestamp(at_ms // 1_000, UTC)
     text = body.decode()
     signatures = [Webhook(secret).sign(message_id, at, text) for secret in secrets]

@@ -1,1 +1,1 @@
-"""Who an agent is: its keys and their recovery, its card, name and heir."""
+"""The identity of an agent: its keys and their recovery, its card, names and heir."""

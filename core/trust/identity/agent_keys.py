@@ -1,8 +1,8 @@
-"""The keys of an agent's DID: which of them is valid when, and what proves a change.
+"""The keys of an agent's DID: bounds, ids, and the message that proves a rotation.
 
-A DID has one current key; the keys before it stand in its history, each with the time in which it
-was valid, and are never accepted again: so no proof can be replayed. Pure; verifies no signature by
-itself. Reference: features.md (Key rotation). Decision agent-identity.
+A DID has one current key. Its previous keys are in the key history, with the time in which each key
+was valid. A previous key is never accepted as a new key again, so no proof can be replayed. Pure;
+this file verifies no signatures. Reference: features.md (Key rotation). Decision agent-identity.
 """
 
 from __future__ import annotations
@@ -14,23 +14,28 @@ from nacl.bindings import crypto_core_ed25519_is_valid_point
 
 from core.trust.signatures import key_bytes
 
-# Keys that a DID has as fast as it likes, the current one included: a history that can be stored.
+# A DID may have this many keys without a minimum age, the current key included. This bounds the
+# size of the key history.
 KEYS_MAX: Final = 1_000
-# From then on a key is replaced by its own word when it has been the current one for so long.
+# With more keys, the current key can sign its replacement only after it was current for this time.
 KEY_AGE_MS_MIN: Final = 24 * 3_600_000
 
 
 def rotation_message(did: str, new_key: str) -> bytes:
-    """Return what the current key signs to be replaced.
+    """Return the message that the current key signs for its replacement.
 
     Args:
-        new_key: the text of the new key, exactly as the request holds it.
+        new_key: the text of the new key, exactly as in the request.
     """
     return f"rotate:{did}:{new_key}".encode()
 
 
 def key_name(did: str, number: int) -> str:
-    """Return the id of a key of a DID: its place in the history, 1 for the first."""
+    """Return the id of a key of a DID.
+
+    Args:
+        number: the place of the key in the history, 1 for the first key.
+    """
     return f"{did}#key-{number}"
 
 
@@ -38,7 +43,7 @@ def canonical_key(text: str) -> str:
     """Return an Ed25519 public key as base64 of its 32 bytes, without a prefix.
 
     Raises:
-        ValueError: it is not base64 of 32 bytes, or no signature could be of this key.
+        ValueError: the text is not base64 of 32 bytes, or no valid signature by this key can exist.
     """
     raw = key_bytes(text)
     if not crypto_core_ed25519_is_valid_point(raw):

@@ -1,7 +1,8 @@
-"""What an agent signs when it signs its card, and what that is for.
+"""The signature of an agent over its card: its message, and the checks of its `cardProof`.
 
-Pure; client and service build the signed bytes here, so the two sides cannot disagree. A signature
-over the card alone says nothing of where, when and for whom; with a `cardProof` it does.
+Client and service call the same functions for the signed bytes, so both sides agree. A signature
+over the card alone does not prove the deployment, the time and the owner for which the card was
+signed. With a `cardProof` the signature proves them. Pure.
 Reference: decision signed-requests-and-claims.
 """
 
@@ -19,18 +20,18 @@ from core.errors import ErrorCode, ServiceError
 from core.jcs import jcs
 from core.timestamps import iso_ms
 
-# How old a signed card may be when it arrives, and how far ahead the signer's clock.
+# The maximum age of a signed card when it arrives, and how far the signer's clock may be ahead.
 AGE_MS_MAX: Final = 24 * 3_600_000
 AHEAD_MS_MAX: Final = 300_000
 
 
 def signed_bytes(card: Any, proof: Any | None, form: Callable[[Any], bytes] = jcs) -> bytes:
-    """Return what `acardSignature` covers: the JCS form of the card, or of both.
+    """Return the bytes that `acardSignature` covers: the JCS form of the card, or of both.
 
     Args:
-        card: as it is sent.
-        proof: `cardProof` as it is sent, None without one.
-        form: an encoder of the JCS form; the service has a faster one.
+        card: the card that is sent.
+        proof: the `cardProof` that is sent; None without a proof.
+        form: an encoder of the JCS form. The service passes a faster encoder.
 
     Raises:
         ValueError: the card has no canonical form.
@@ -39,7 +40,7 @@ def signed_bytes(card: Any, proof: Any | None, form: Callable[[Any], bytes] = jc
 
 
 def secret_hash(secret: str) -> str:
-    """Return how a proof names the signing secret that comes with it."""
+    """Return the hash of a signing secret, as a proof contains it."""
     return "sha256:" + hashlib.sha256(secret.encode()).hexdigest()
 
 
@@ -56,12 +57,13 @@ def signed_registration(
     """Return the body of a registration that the agent has signed.
 
     Args:
-        private_key: of the agent, 32 bytes.
-        audience: the deployment's address, as its clients use it.
-        owner_did: who the agent's owner is.
-        issued_ms: the time, Unix milliseconds.
-        counter: more than that of any card signed before.
-        signing_secret: what the deployment shall sign its dispatches with.
+        card: the agent card.
+        private_key: the private key of the agent, 32 bytes.
+        audience: the address of the deployment that its clients use.
+        owner_did: the DID of the agent's owner.
+        issued_ms: the current time, Unix milliseconds.
+        counter: a number that is higher than in every card signed before.
+        signing_secret: the secret with which the deployment must sign dispatches to the agent.
     """
     proof = {
         "audience": audience,
@@ -90,7 +92,7 @@ def check_audience(audience: str, own_urls: Collection[str]) -> None:
 
 
 def check_age(issued_ms: int, now_ms: int) -> None:
-    """Refuse a card that was signed too long ago, or in the time to come.
+    """Refuse a card whose time of signing is too far in the past or in the future.
 
     Raises:
         ServiceError: CONFLICT.
@@ -104,7 +106,7 @@ def check_age(issued_ms: int, now_ms: int) -> None:
 
 
 def check_secret(secret: str | None, named_hash: str | None) -> None:
-    """Refuse a signing secret that the proof does not name, and one that was left out.
+    """Refuse a request unless its signing secret, or its lack of one, matches the proof.
 
     Raises:
         ServiceError: FORBIDDEN.

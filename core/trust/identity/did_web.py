@@ -1,6 +1,6 @@
-"""`did:web` DIDs: where the document is, and which Ed25519 keys it names.
+"""`did:web` DIDs: the URL of the DID document, and the Ed25519 keys in the document.
 
-Pure; fetching is `federation/documents.py`'s. Reference: W3C did:web method, decision
+Pure: `federation/documents.py` fetches the document. Reference: W3C did:web method, decision
 signed-requests-and-claims.
 """
 
@@ -22,14 +22,15 @@ _PATH_PART: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
 
 
 def is_did_web(did: str) -> bool:
-    """Say whether a DID's keys are those of a document on the web."""
+    """Say whether a DID is a `did:web` DID, whose keys are in a document on the web."""
     return did.startswith(_METHOD)
 
 
 def document_url(did: str) -> str | None:
-    """Return where the document of a `did:web` DID is; None for one that names no place.
+    """Return the https URL of the document of a `did:web` DID; None if the DID is malformed.
 
-    A host by its name, a port as `%3A8443`, parts of a path after colons. Only https.
+    The DID contains a host name, optionally a port such as `%3A8443`, and parts of a path after
+    further colons.
     """
     host, *parts = did.removeprefix(_METHOD).split(":")
     name, colon, port = host.replace("%3A", ":").replace("%3a", ":").partition(":")
@@ -44,10 +45,10 @@ def document_url(did: str) -> str | None:
 def document_keys(text: bytes, did: str) -> tuple[str, ...]:
     """Return the Ed25519 keys of a DID document, base64 of 32 bytes each, at most `KEYS_MAX`.
 
-    Of its verification methods in the two forms that hold such a key: a JWK (OKP), a Multikey.
+    A key is read from each verification method that is a JWK (OKP) or a Multikey with Ed25519.
 
     Raises:
-        ValueError: it is no document of this DID.
+        ValueError: the text is not a document of this DID, or has too many verification methods.
     """
     document = read_foreign_json(text)
     if not isinstance(document, dict) or document.get("id") != did:

@@ -1,4 +1,4 @@
-"""For how long names are registered: calendar months, at most ten years ahead.
+"""The terms of names: they are registered for calendar months, at most ten years ahead.
 
 Pure. Reference: features.md (Names). Decision agent-identity.
 """
@@ -16,9 +16,9 @@ AHEAD_MONTHS_MAX: Final = 120
 
 
 def add_months(at_ms: int, months: int) -> int:
-    """Return the same day and time so many calendar months later, UTC, Unix ms.
+    """Return the same day and time `months` calendar months later, in UTC, Unix milliseconds.
 
-    A day that the later month does not have is its last one.
+    If the later month does not have that day, the result is its last day.
     """
     at = datetime.fromtimestamp(at_ms // 1_000, UTC).replace(microsecond=at_ms % 1_000 * 1_000)
     years, month = divmod(at.month - 1 + months, 12)

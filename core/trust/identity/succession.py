@@ -1,4 +1,4 @@
-"""Who may take an agent over: those who recover its key, and its heir. Pure.
+"""The recovery of an agent's key by guardians, and the inheritance of an agent by its heir. Pure.
 
 Reference: features.md (Recovery, Inheritance). Decision agent-identity.
 """
@@ -11,23 +11,24 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-# Recovery of an agent's lost or stolen key: who may replace it, and what they sign. Three kinds:
-# so many of the agent's guardians sign; its custodian signs; one of them starts a delay in which
-# the current key can cancel. Guardians that the agent's own key has replaced count on for their
-# delay, so that a stolen key shuts none of them out. A request is told by the agent and its new
-# key, of which its id is made: so both forms of the message name one request, and no signature is
-# worth anything for another. Pure; verifies no signature by itself.
+# A recovery replaces an agent's lost or stolen key. There are three kinds: a threshold of the
+# agent's guardians sign; the custodian signs; or one of them signs and a delay starts, during which
+# the current key can cancel the recovery. Guardians that the agent's key has replaced stay valid
+# for their delay, so that a thief of the key cannot exclude them.
+# The id of a request is computed from the agent's DID and the new key. Both forms of the signed
+# message therefore name one request, and a signature is not valid for any other request. This file
+# verifies no signatures.
 
-# Of every recovery's id.
+# The UUID namespace of the ids of recoveries.
 _NAMESPACE: Final = uuid.UUID("5f0b9b56-5a0f-4f0e-9d5e-6f2f3c1a7b42")
 OPEN_MAX: Final = 5
-# Sets of guardians that count on, at most.
+# The most replaced sets of guardians that stay valid.
 REPLACED_MAX: Final = 5
 HOUR_MS: Final = 3_600_000
 
 
 class RecoveryType(StrEnum):
-    """By whose word a key is replaced."""
+    """The kind of a recovery: whose signatures replace the key."""
 
     SOCIAL = "social_recovery"
     CUSTODIAN = "custodian_recovery"
@@ -36,9 +37,10 @@ class RecoveryType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Guardians:
-    """Who may replace an agent's key: `threshold` of `guardians`, or the custodian.
+    """A set of guardians: `threshold` of `guardians`, or the custodian, may replace an agent's key.
 
-    `number`: of this set among those of the agent. `replaced_ms`: when another took its place.
+    `delay_hours`: the delay of a time-lock recovery. `number`: the number of this set among all
+    sets of the agent. `replaced_ms`: when another set replaced this set; None for the current set.
     """
 
     guardians: tuple[str, ...]
@@ -50,15 +52,15 @@ class Guardians:
 
     @property
     def signers(self) -> frozenset[str]:
-        """Everyone whose signature counts for anything."""
+        """The DIDs whose signatures may count in any kind of recovery."""
         custodian = () if self.custodian_did is None else (self.custodian_did,)
         return frozenset((*self.guardians, *custodian))
 
     def is_agreed(self, recovery_type: RecoveryType, signed: Collection[str]) -> bool:
-        """Say whether a key is replaced by these signatures, or its delay begins.
+        """Say whether these signatures are enough to replace the key, or to start the delay.
 
         Args:
-            signed: whose signatures were verified.
+            signed: the DIDs whose signatures were verified.
         """
         match recovery_type:
             case RecoveryType.SOCIAL:
@@ -70,16 +72,17 @@ class Guardians:
                 return bool(self.signers & set(signed))
 
     def is_same(self, other: Guardians) -> bool:
-        """Say whether another set names the same, on the same terms."""
+        """Say whether another set has the same guardians and custodian on the same terms."""
         return replace(other, number=self.number, replaced_ms=self.replaced_ms) == self
 
 
 @dataclass(frozen=True, slots=True)
 class GuardianSets:
-    """All who may replace an agent's key now.
+    """All sets of guardians that may replace an agent's key now.
 
-    `owner_did`: the agent's owner as they were named; under another they are void. `replaced`: sets
-    that count on, the earliest first. `struck_number`: sets up to this one were struck out.
+    `owner_did`: the agent's owner when the guardians were named; the sets are void under another
+    owner. `replaced`: replaced sets that are still valid, the earliest first. `struck_number`: all
+    sets up to this number were invalidated.
     """
 
     owner_did: str
@@ -89,23 +92,23 @@ class GuardianSets:
 
     @property
     def signers(self) -> frozenset[str]:
-        """Everyone whose signature counts for anything."""
+        """The DIDs whose signatures may count in any kind of recovery."""
         return self.current.signers.union(*(one.signers for one in self.replaced))
 
     def agreed(self, recovery_type: RecoveryType, signed: Collection[str]) -> Guardians | None:
-        """Return the set of which these signatures are enough, the earliest of several."""
+        """Return the earliest set for which these signatures are enough; None if there is none."""
         for one in (*self.replaced, self.current):
             if one.is_agreed(recovery_type, signed):
                 return one
         return None
 
     def with_next(self, named: Guardians, now_ms: int, *, counts_on: bool) -> GuardianSets:
-        """Return the sets as another one leaves them that takes the place of the current.
+        """Return the sets after a new set replaces the current one.
 
         Args:
-            named: of any number.
-            now_ms: Unix time, milliseconds.
-            counts_on: whether those of before do; else they are struck out.
+            named: the new set; its number is ignored.
+            now_ms: the current time, Unix milliseconds.
+            counts_on: whether the earlier sets stay valid; otherwise they are invalidated.
         """
         if self.current.is_same(named):
             struck = self.struck_number if counts_on else self.current.number - 1
@@ -119,10 +122,10 @@ class GuardianSets:
         return replace(self, current=following, replaced=(*self.replaced, *former))
 
     def restored(self, by: Guardians) -> GuardianSets:
-        """Return the sets as a recovery by one of them leaves them.
+        """Return the sets after a recovery by one of them.
 
-        That one is the current one again: those who came after it were named by a key that was
-        perhaps stolen.
+        The set `by` becomes the current set again. Later sets are removed, because they were
+        possibly named with a stolen key.
         """
         if by.number == self.current.number:
             return self
@@ -134,7 +137,7 @@ class GuardianSets:
 
 
 def recovery_id(did: str, new_key: str) -> str:
-    """Return the id of the one request to give a DID this key.
+    """Return the id of the request to replace the key of a DID by this key.
 
     Args:
         new_key: base64 of 32 bytes, without a prefix.
@@ -143,10 +146,12 @@ def recovery_id(did: str, new_key: str) -> str:
 
 
 def recovery_messages(request_id: str, did: str, sent_key: str) -> tuple[bytes, bytes]:
-    """Return what a guardian or custodian may sign: with the request's id, or what it is made of.
+    """Return the two messages of which a guardian or custodian signs one.
+
+    The first message contains the id of the request, the second one does not.
 
     Args:
-        sent_key: the text of the new key, exactly as the request holds it.
+        sent_key: the text of the new key, exactly as in the request.
     """
     return (
         f"recover:{request_id}:{did}:{sent_key}".encode(),
@@ -155,21 +160,20 @@ def recovery_messages(request_id: str, did: str, sent_key: str) -> tuple[bytes, 
 
 
 def cancel_message(request_id: str) -> bytes:
-    """Return what the current key signs to cancel a request."""
+    """Return the message that the current key signs to cancel a request."""
     return f"cancel:{request_id}".encode()
 
 
-# The dead man's switch of an agent: how much of its time has run, and what that is called. The
-# time is that in which the service was ready (`ledger/features/readiness.py`), since the agent
-# was last heard.
+# An agent's dead man's switch passes the agent to its heir after days without a heartbeat. Only
+# time in which the service was ready counts (`ledger/features/readiness.py`).
 
 DAY_MS: Final = 86_400_000
-# Of the switch's time: from then on it warns.
+# The share of the switch's time after which its status is `warning`.
 WARNING_PERCENT: Final = 80
 
 
 class SwitchStatus(StrEnum):
-    """What a reader is told: `inactive`, the switch has far to go; `warning`; `triggered`."""
+    """The status of a switch. `inactive`: less than `WARNING_PERCENT` of the time has passed."""
 
     INACTIVE = "inactive"
     WARNING = "warning"
@@ -180,9 +184,9 @@ def switch_status(silent_ms: int, days: int, *, is_triggered: bool) -> SwitchSta
     """Return the status of a switch.
 
     Args:
-        silent_ms: how long nothing was heard.
-        days: after how many of silence it runs.
-        is_triggered: whether it has run.
+        silent_ms: the counted time since the last heartbeat, milliseconds.
+        days: the days without a heartbeat after which the heir inherits.
+        is_triggered: whether the heir has inherited.
     """
     if is_triggered:
         return SwitchStatus.TRIGGERED

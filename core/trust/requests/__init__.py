@@ -1,3 +1,3 @@
-"""Signatures over HTTP requests (RFC 9421), as both sides make them."""
+"""Signatures over HTTP requests (RFC 9421), for the client and the service."""
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What a DID's signature over a request permits, by what the registry knows of the DID.
+"""Decides which key may sign requests for a DID, and which rights such a request has.
 
-Pure. A registered key speaks for its DID unless the DID is in use by another: an agent may have
-been registered under a DID whose owner came later. Reference: http.md (Authentication); decision
-signed-requests-and-claims.
+Pure. The key of a registered agent may sign for the agent's DID, unless someone else uses the DID:
+an agent may have been registered by another owner before the owner of the DID came.
+Reference: http.md (Authentication); decision signed-requests-and-claims.
 """
 
 from __future__ import annotations
@@ -13,18 +13,20 @@ from typing import Final
 from core.trust.access import DEFAULT_SCOPES, PEER_SCOPES
 from core.trust.did_key import key_of_did
 
-# With it, who registered an agent under another's DID could keep access by an API key.
+# With this right, an owner that registered an agent under a DID of another owner could create an
+# API key and keep access.
 _MAKES_KEYS: Final = "keys:write"
 
 
 @dataclass(frozen=True, slots=True)
 class DidStanding:
-    """What is stored of a DID.
+    """The stored facts about a DID.
 
-    `registered_key`: base64 of the agent's public key, None without one. `owner_did`: who
-    registered the agent, None where there is none. `is_active`: whether it is in service.
-    `has_keys`: whether the DID owns API keys. `is_revoked`: whether it is revoked now.
-    `peer_key`: base64 of the current key of the peer with this DID, None where it is no peer's.
+    `registered_key`: the public key of the agent with this DID, base64; None without a key.
+    `owner_did`: the owner that registered the agent; None if there is no agent. `is_active`:
+    whether the agent is registered now. `has_keys`: whether the DID owns API keys. `is_revoked`:
+    whether the DID is revoked. `peer_key`: the current key of the peer with this DID, base64; None
+    if the DID is not that of a peer.
     """
 
     registered_key: str | None = None
@@ -39,9 +41,9 @@ STRANGER: Final = DidStanding()
 
 
 def signing_key(did: str, standing: DidStanding) -> str | None:
-    """Return the public key whose signature is this DID's, as it is stored; None without one.
+    """Return the public key that signs for this DID, according to the registry; None without one.
 
-    A `did:key` is its own key, whatever the registry holds.
+    The key of a `did:key` DID is always the one in the DID.
     """
     own = key_of_did(did) or standing.peer_key
     if own is None and _speaks_by_registry(did, standing):
@@ -50,10 +52,10 @@ def signing_key(did: str, standing: DidStanding) -> str | None:
 
 
 def scopes_of_signer(did: str, standing: DidStanding) -> frozenset[str]:
-    """Return the rights of a request that this DID signed: a new key's default scopes.
+    """Return the rights of a request that this DID signed.
 
-    A peer has those that it needs. An agent that another owner registered makes no API keys: they
-    would outlive its registration.
+    They are the default scopes of a new API key, or `PEER_SCOPES` for a peer. An agent that another
+    owner registered cannot create API keys, because they would outlive its registration.
     """
     if standing.peer_key is not None:
         return PEER_SCOPES

@@ -1,9 +1,9 @@
-"""The signature of a request by the key of a DID: what is signed, and how.
+"""The signature of a request with the key of a DID.
 
-RFC 9421 HTTP Message Signatures with Ed25519, RFC 9530 Content-Digest. Client and service build the
-signed text here, so the two sides cannot disagree. Pure: time and nonce are arguments. How a
-received header is parsed is `signature_fields.py`'s. Reference: http.md (Authentication); decision
-signed-requests-and-claims.
+RFC 9421 HTTP Message Signatures with Ed25519, RFC 9530 Content-Digest. Client and service call the
+same function for the signed text, so both sides agree. Pure: time and nonce are arguments.
+`signature_fields.py` parses the headers of a received request.
+Reference: http.md (Authentication); decision signed-requests-and-claims.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from nacl.signing import SigningKey
 METHOD: Final = "@method"
 TARGET: Final = "@target-uri"
 DIGEST: Final = "content-digest"
-# What a signature may cover; the first two it must, the third where there is a body.
+# The components that a signature may cover. The first two are required, the third if there is a
+# body.
 COMPONENTS: Final = (METHOD, TARGET, DIGEST)
 ALGORITHM: Final = "ed25519"
-# How far `created` may lie from now, either way.
+# How far `created` may be from the current time, in the past or in the future.
 AGE_S_MAX: Final = 300
 LABEL: Final = "callboard"
 
@@ -36,10 +37,10 @@ def content_digest(body: bytes) -> str:
 
 
 def is_digest_of(digests: Mapping[str, bytes], body: bytes) -> bool:
-    """Say whether a body has these digests: one of a known algorithm at least, and all of those.
+    """Say whether all digests with a known algorithm match a body, and there is at least one.
 
     Args:
-        digests: by the algorithm's name.
+        digests: the digests by the name of the algorithm.
     """
     known = [name for name in digests if name in _HASHES]
     return bool(known) and all(
@@ -52,8 +53,8 @@ def signed_text(covered: Sequence[str], parameters: str, values: Mapping[str, st
 
     Args:
         covered: the components, in their order.
-        parameters: the value of `@signature-params`, which names the same ones.
-        values: of each component.
+        parameters: the value of `@signature-params`, which lists the same components.
+        values: the value of each component.
     """
     lines = [f'"{name}": {values[name]}' for name in covered]
     return "\n".join([*lines, f'"@signature-params": {parameters}']).encode()
@@ -73,11 +74,11 @@ def signature_headers(
 
     Args:
         method: in upper case.
-        target: the whole URL as it is sent, without a fragment.
-        body: the bytes as sent; empty for none.
-        did: the signer.
-        private_key: the 32 bytes of its Ed25519 seed.
-        created_s: now, Unix seconds.
+        target: the complete URL of the request, without a fragment.
+        body: the bytes that are sent; empty without a body.
+        did: the DID of the signer.
+        private_key: the signer's Ed25519 seed, 32 bytes.
+        created_s: the current time, Unix seconds.
         nonce: a text that this signer has not used before, 1 to 128 visible characters
             without quotes.
     """

@@ -1,8 +1,8 @@
-"""The headers of a signed request, parsed: one signature, and digests of the body.
+"""Parses the headers of a signed request: one signature, and the digests of the body.
 
-Everything here is hostile: sizes are bounded before anything is parsed, and what is not understood
-is refused, never ignored. Pure; verifies nothing. Reference: RFC 9421 section 4, RFC 9530, decision
-signed-requests-and-claims.
+The headers may come from an attacker. Their sizes are checked before they are parsed, and unknown
+parts are refused, never ignored. Pure; this file verifies no signatures.
+Reference: RFC 9421 section 4, RFC 9530, decision signed-requests-and-claims.
 """
 
 from __future__ import annotations
@@ -15,26 +15,27 @@ import http_sf
 
 from core.trust.requests.request_signature import ALGORITHM, COMPONENTS, METHOD, TARGET
 
-# Of each header: a DID has 256 characters at most, a nonce half as many.
+# The maximum sizes of the headers. A DID has at most 256 characters, a nonce 128.
 INPUT_BYTES_MAX: Final = 1_024
 SIGNATURE_BYTES_MAX: Final = 256
 DIGEST_BYTES_MAX: Final = 512
 SIGNATURE_BYTES: Final = 64
-# Any visible characters that need no escape.
+# Visible characters that need no escape.
 _NONCE: Final = re.compile(r"[!#-\[\]-~]{1,128}")
 _PARAMETERS: Final = frozenset({"created", "keyid", "alg", "nonce", "expires", "tag"})
 
 
 class SignatureDefect(ValueError):
-    """The headers hold no signature that this service accepts; the text says why."""
+    """The headers contain no signature that the service accepts. The text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class SignatureFields:
-    """What one signature says of itself; nothing of it is verified.
+    """The fields of one signature. None of them is verified.
 
-    `did`: any text; whether it is a DID is to be checked. `covered`: the components, in their
-    order. `parameters`: as they were signed. `expires_s`: None where the signature names no end.
+    `did`: any text; the caller must check that it is a DID. `expires_s`: when the signature
+    expires, Unix seconds; None for no expiry. `covered`: the components, in their order.
+    `parameters`: the text of the signed parameters.
     """
 
     did: str
@@ -47,15 +48,16 @@ class SignatureFields:
 
 
 def read_signature(given: bytes, signature: bytes | None) -> SignatureFields:
-    """Read the headers Signature-Input and Signature.
+    """Parse the headers Signature-Input and Signature.
 
     Args:
-        given: Signature-Input.
-        signature: Signature, None when the header is absent.
+        given: the value of Signature-Input.
+        signature: the value of Signature; None if the header is absent.
 
     Raises:
-        SignatureDefect: they are too long or malformed, hold another number of signatures than
-            one, or one that names no signer, time or nonce, or covers too little, or other things.
+        SignatureDefect: a header is too long or malformed; there is not exactly one signature; the
+            signature has no signer, time or nonce; or it does not cover the required components, or
+            covers others.
     """
     label, described = _only_member(given, INPUT_BYTES_MAX, "Signature-Input")
     signed, value = _only_member(signature or b"", SIGNATURE_BYTES_MAX, "Signature")
@@ -83,10 +85,10 @@ def read_signature(given: bytes, signature: bytes | None) -> SignatureFields:
 
 
 def read_digests(given: bytes) -> dict[str, bytes]:
-    """Read a Content-Digest header: digests by the names of their algorithms.
+    """Parse a Content-Digest header and return the digests by the name of the algorithm.
 
     Raises:
-        SignatureDefect: it is too long or malformed.
+        SignatureDefect: the header is too long or malformed.
     """
     parsed = _dictionary(given, DIGEST_BYTES_MAX, "Content-Digest")
     digests = {name: member[0] for name, member in parsed.items()}
