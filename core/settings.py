@@ -178,7 +178,8 @@ class Settings:
         8, "one owner or address holds at most 1/n of what is free", 2, 100
     )
 
-    # Rates per minute and owner, or per minute and address without a key (specification, Limits).
+    # Rates per minute, for each owner, or for each address of callers without a key (specification,
+    # Limits).
     read_rate: int = _setting(1_000, "read operations a minute", 1)
     write_rate: int = _setting(100, "write operations a minute", 1)
     bulk_rate: int = _setting(10, "bulk operations a minute", 1)

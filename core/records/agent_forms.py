@@ -105,7 +105,7 @@ class CardWithGaps(Card):
 
 
 class CardProofMembers(Body, is_closed=True):
-    """What `acardSignature` covers besides the card."""
+    """The members that `acardSignature` covers besides the card."""
 
     audience: Annotated[str, text(1, AUDIENCE_CHARS_MAX), "URL of this deployment."]
     owner_did: Annotated[Did, "DID of the owner."]
@@ -121,7 +121,7 @@ class CardProofMembers(Body, is_closed=True):
 
 @dataclass(frozen=True, slots=True)
 class CardProof:
-    """What `acardSignature` covers besides the card."""
+    """The members that `acardSignature` covers besides the card."""
 
     raw: Json
     members: CardProofMembers

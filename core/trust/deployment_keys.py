@@ -22,7 +22,7 @@ from nacl.secret import SecretBox
 # version, so each accepted key is tried.
 
 KEY_BYTES: Final = 32
-# The version of a key that is written without one.
+# The version of a key whose text names no version.
 FIRST_VERSION: Final = 1
 # The version is the first byte of a sealed secret.
 VERSION_MAX: Final = 255

@@ -57,8 +57,8 @@ class SelectBidder(Message, frozen=True):
     earlier rounds. `holder_did`: the winner of an earlier round, which is selected again at
     `holder_price_micro` without an award; None for an award. `holder_bid_micro`,
     `holder_promised_ms`: the bid and the promised time of this winner. `verifier_capability_id`,
-    `timeout_ms`: as in `SelectAgent`. `is_frozen`: only `bids`, which are the bids of the last
-    round, take part; standing bids do not.
+    `timeout_ms`: as in `SelectAgent`. `is_frozen`: only `bids` take part, which are the bids of the
+    last round; standing bids are not read from cards again.
     """
 
     node: str

@@ -142,7 +142,7 @@ class AttemptAccepted(Message, frozen=True):
     """The agent replied 202 and will send its result later; its timeout starts at `started_ms`.
 
     `verify_attempt`: the number of the accepted verification; 0 for the attempt itself.
-    `input_hash`: the hash of the inputs that were sent, stored with the result when it arrives.
+    `input_hash`: the hash of the inputs that were sent; it is needed when the result arrives.
     """
 
     node: str

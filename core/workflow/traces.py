@@ -174,8 +174,8 @@ def _open_attempt(rows: NodeRows) -> Iterator[Row]:
     queued_ms, started_ms = node["dispatched_ms"], node["started_ms"]
     if replied is not None:
         number, kind, did = node["verify_attempt"], "verify", node["verifier_did"]
-        # The start of an open verification is not stored: the verification gets a row only when it
-        # ends. The verification starts when the result arrives, so that time is used.
+        # The start of an open verification is not stored, because the verification gets a row only
+        # when it ends. The arrival of the result is used instead.
         queued_ms, started_ms = replied["completed_ms"], None
     if did is not None and (kind, number) not in ended:
         times = {"queued_ms": queued_ms, "started_ms": started_ms, "completed_ms": None}

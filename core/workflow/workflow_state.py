@@ -56,8 +56,8 @@ class NodeState(NodeColumns, kw_only=True):
     is_accepted: bool = False  # the agent or verifier replied 202 and works without an open request
     wait_until_ms: int | None = None  # when the wait for an agent or a verifier ends
     is_round_open: bool = False  # the last auction round is neither awarded nor cancelled
-    round_bids: tuple[Bid, ...] | None = None  # the bids of the last award; None after a restart
-    bid_micro: int | None = None  # the winner's bid; None after a restart
+    round_bids: tuple[Bid, ...] | None = None  # the bids of the last award; None if not known
+    bid_micro: int | None = None  # the winner's bid; None if not known, as after a restart
 
     @property
     def is_active(self) -> bool:

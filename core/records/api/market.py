@@ -119,7 +119,7 @@ class StakeMoved(Stake, Done):
 
 
 class Slash(Body, is_closed=True):
-    """An order to slash what an agent has locked for a node, in favour of the payer."""
+    """A request to slash an agent's stake that a node locked, in favour of the payer."""
 
     agent_did: Did
     workflow_id: Uuid
@@ -300,7 +300,7 @@ class TaskBidRequest(_Bidding, is_closed=True):
 
 
 class Bid(Done):
-    """An accepted bid. A bid after the selection is kept but not counted."""
+    """An accepted bid. A bid after the selection is stored but does not count."""
 
     ok: Yes
     counted: Annotated[bool, "false: the node had its agent already."]
@@ -424,7 +424,7 @@ class EntriesQuery(PageQuery):
 
 
 class HistoryEvent(Entry):
-    """A ledger entry, seen from one owner."""
+    """A ledger entry, as one owner sees it."""
 
     owner_did: Annotated[Did, "DID of the wallet's owner."]
     currency: str

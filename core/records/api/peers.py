@@ -244,7 +244,7 @@ class RouteResult(Record):
 
 
 class TrustEvent(Record):
-    """A revocation, the end of one, or a new key of an agent."""
+    """The revocation of an agent, the end of a revocation, or a new key of an agent."""
 
     id: Annotated[int, "Id of the audit entry."]
     type: Annotated[str, words(TRUST_EVENTS), "Type of the event."]

@@ -244,7 +244,7 @@ class ConsistencyProof(Record):
 
 
 class AuditVerification(Record):
-    """What the service found when it read stored entries again."""
+    """The result of a check of stored audit entries."""
 
     valid: Annotated[bool, "Whether no defect was found."]
     from_id: Annotated[int, Named("from"), "First entry that was checked."]

@@ -11,7 +11,7 @@ from typing import Final
 
 from core.timestamps import unix_ms
 
-# How far ahead a name may expire, however often it is renewed.
+# The most months in the future at which a name may expire, renewals included.
 AHEAD_MONTHS_MAX: Final = 120
 
 

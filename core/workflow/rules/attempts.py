@@ -132,8 +132,8 @@ def attempt_accepted(workflow: WorkflowState, event: AttemptAccepted, decision: 
     state.is_accepted = True
     due_ms = event.started_ms + timeout_ms(workflow, state, event.started_ms)
     if event.verify_attempt:
-        # Not stored: a restart repeats the verification with the same id. A hand-over of the shard
-        # passes this state on.
+        # Not stored: after a restart the verification is repeated with the same id. A hand-over of
+        # the shard waits for the verification (`DrivenShards.is_idle`).
         state.verify_dispatched_ms = event.started_ms
     else:
         if state.status is NodeStatus.DISPATCHED:

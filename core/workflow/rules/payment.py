@@ -167,5 +167,5 @@ def price_above_limit(event: AgentSelected | VerifierSelected, limit_micro: int)
 
 
 def _verifier_micro(workflow: WorkflowState, name: str) -> int:
-    """Return the verifier's part of the reservation of a node that may be paid by tokens."""
+    """Return the verifier's part of a node's reservation; 0 for a node without terms."""
     return workflow.terms.get(name, NO_TERMS).verifier_micro
