@@ -1,1 +1,1 @@
-"""The market's rules: prices, payments, ranking, auctions, stakes, quotas."""
+"""Rules of the market: prices, payments, ranking, auctions, stakes and quotas."""

@@ -1,7 +1,7 @@
-"""An agent's availability, by its heartbeats and probes: one rule for replies and for the ranking.
+"""An agent's availability, from its heartbeats and probes.
 
-Pure: heartbeat, probe and time in, an `Availability` out. Circuits are not part of it; each owner
-keeps its own (`actors/directory/health/circuits.py`).
+API replies and the ranking use this one rule. It does not cover circuits: each owner process has
+its own circuits (`actors/directory/health/circuits.py`). Pure.
 Reference: features.md (Targeted routing).
 """
 
@@ -16,20 +16,22 @@ from core.records.statuses import HEARTBEAT_STATUSES
 from core.records.statuses import Availability as Availability
 
 HEARTBEAT_TTL_MS: Final = 60_000
-# A failed probe counts until the next one, which follows within five minutes. If the probing stops,
-# the failed probe must expire.
+# A failed probe counts until the next probe, which follows within five minutes. It must expire,
+# because the service may stop probing.
 PROBE_TTL_MS: Final = 600_000
 PERCENT: Final = 100.0
-# From which on a queue, and the latency of replies, take their whole part of an agent's share.
+# At these values and above, `availability_share` deducts the full part for queue and latency.
 QUEUE_DEPTH_FULL: Final = 10
 LATENCY_MS_FULL: Final = 1_000.0
 SHARE_DECIMALS: Final = 6
 
 
 class Liveness(Struct, frozen=True, gc=False):
-    """The newest heartbeat and the newest probe of an agent; None where it had none.
+    """The newest heartbeat and the newest probe of an agent.
 
-    `load`: the share of its capacity that is taken, 0 to 1.
+    `status`, `load`, `heartbeat_ms`: the heartbeat; None without a heartbeat. `load`: the taken
+    share of the agent's capacity, 0 to 1. `probe_ms`, `is_probe_ok`: the probe; None without one.
+    Times are Unix milliseconds.
     """
 
     status: str | None = None
@@ -43,7 +45,11 @@ UNHEARD: Final = Liveness()
 
 
 def drop_older_signals(live: Liveness, registered_ms: int) -> Liveness:
-    """Return the liveness without heartbeats and probes from before the card was stored."""
+    """Return the liveness without a heartbeat or a probe that is older than the agent's card.
+
+    Args:
+        registered_ms: when the card was stored, Unix milliseconds.
+    """
     if (live.heartbeat_ms or 0) >= registered_ms and (live.probe_ms or 0) >= registered_ms:
         return live
     is_heard = live.heartbeat_ms is not None and live.heartbeat_ms >= registered_ms
@@ -58,14 +64,19 @@ def drop_older_signals(live: Liveness, registered_ms: int) -> Liveness:
 
 
 def availability(live: Liveness, now_ms: int, *, silent_from_ms: int = 0) -> Availability:
-    """Return the availability of an active agent.
+    """Return the availability of an active agent. The first rule that applies decides:
 
-    The newest signal counts: a heartbeat within its time to live, else a probe. An agent without
-    heartbeat and probe is available.
+    1. The newest signal is a failed probe that has not expired: the agent is offline.
+    2. The newest signal is a successful probe of the last 60 s: the agent is available. If its
+       last heartbeat is also of the last 60 s, the status in the heartbeat counts instead.
+    3. The agent has never sent a heartbeat: it is available.
+    4. The last heartbeat is of the last 60 s: the status in the heartbeat counts.
+    5. Otherwise the agent is offline.
 
     Args:
-        silent_from_ms: a time before which the service may have missed heartbeats, so that the
-            silence of an agent counts from then on at the earliest.
+        now_ms: the current time, Unix milliseconds.
+        silent_from_ms: the service may have lost heartbeats before this time, Unix milliseconds.
+            In rule 4, the age of an older heartbeat is therefore counted from this time.
     """
     heard_ms = live.heartbeat_ms
     probed_ms = live.probe_ms
@@ -87,10 +98,14 @@ def availability(live: Liveness, now_ms: int, *, silent_from_ms: int = 0) -> Ava
 
 
 def next_change_ms(live: Liveness, now_ms: int, *, silent_from_ms: int = 0) -> float:
-    """Return when time alone may change the availability or the reported load, infinity if never.
+    """Return the next time at which the availability or the load may change without a new signal.
 
     Args:
+        now_ms: the current time, Unix milliseconds.
         silent_from_ms: as in `availability`.
+
+    Returns:
+        Unix milliseconds; infinity if nothing will change.
     """
     changes: list[int] = []
     if live.heartbeat_ms is not None:
@@ -102,15 +117,16 @@ def next_change_ms(live: Liveness, now_ms: int, *, silent_from_ms: int = 0) -> f
 
 
 def reported_load(live: Liveness, now_ms: int) -> float:
-    """Return the load of a fresh heartbeat, 0 without one."""
+    """Return the load in the last heartbeat; 0 if the heartbeat is older than 60 s or missing."""
     return live.load or 0.0 if _is_fresh(live.heartbeat_ms, now_ms) else 0.0
 
 
 def load_share(load: float) -> float | None:
-    """Return a reported load as a share of 0 to 1; None when it is out of range.
+    """Return a reported load as a share, 0 to 1; None if the load is below 0 or above 100.
 
     Args:
-        load: 0 to 1 as a share, above 1 up to 100 as a percentage; 1 is a full agent.
+        load: a share from 0 to 1, or a percentage above 1 and up to 100. Exactly 1 is a share: the
+            agent is full.
     """
     if not 0.0 <= load <= PERCENT:
         return None
@@ -124,13 +140,14 @@ def availability_share(
     queue_depth: int | None,
     latency_ms: float | None,
 ) -> float:
-    """Return how much of an agent is free by its own heartbeat, 0 to 1; 0 where it takes no work.
+    """Return the free share of an agent by its own heartbeat, 0 to 1; 0 if it takes no work.
 
     Args:
-        load: the share of its capacity that is taken, 0 to 1; None: not said, as 0.
-        queue_depth: requests that wait at the agent.
-        latency_ms: of its replies.
+        load: the taken share of the agent's capacity, 0 to 1; None counts as 0.
+        queue_depth: the number of requests that wait at the agent; None counts as 0.
+        latency_ms: the latency of the agent's replies, milliseconds; None counts as 0.
 
+    Reference: features.md (Heartbeats and health).
     """
     if availability is not Availability.AVAILABLE:
         return 0.0

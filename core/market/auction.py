@@ -1,8 +1,8 @@
-"""Sealed-bid, second-price auctions for one node: eligibility, the winner and its price.
+"""Sealed-bid, second-price auctions for one node: eligible bids, the winner and its price.
 
-The lowest eligible bid wins and is paid the best bid of another owner, so that each owner's best
-bid is its own cost; a single bid is paid its own amount (the specification's rule). The stake that
-a bidder needs follows from its own bid, never from the payer's reserve.
+The lowest eligible bid wins. The price is the lowest bid of another owner, so an owner gains most
+if it bids its real cost. A bid without a competitor is paid its own amount (the rule of the
+specification). The stake that a bidder needs depends on its own bid, not on the payer's reserve.
 Reference: money.md (Auctions, Slashing). Decision auctions.
 """
 
@@ -20,18 +20,21 @@ from core.market.slashing import lock_micro
 from core.message import Message
 from core.money import credits_text
 
-# Live bids that a round holds: the lowest ones.
+# The most live bids that a round stores. A full round stores the best ones (`displaced_bid`).
 LIVE_BIDS_MAX: Final = 1_024
-# Bids of a node that are kept and that no round counts: the earliest ones.
+# The most bids of a node that are stored outside a round; such bids cannot win. Once this number
+# is reached, further ones are refused.
 KEPT_BIDS_MAX: Final = 1_024
 
 
 class Bid(Message, frozen=True):
-    """One agent's sealed bid. Amounts in micro-credits; `reputation`: its score at the close.
+    """One agent's sealed bid. Amounts are in micro-credits.
 
-    `stake_offered_micro` None: as much as is required. `is_standing`: the bid is from its card.
-    `stake_locked_micro`: what a live bid has locked of its agent's stake. `owner_did`: the agent's
-    owner at the close, "" for an agent that is its own.
+    `eta_ms`: the time in which the agent promises its result. `stake_offered_micro`: the stake that
+    the agent offers; None: as much as is required. `reputation`: the agent's score when the round
+    closes. `is_standing`: the bid is from the agent's card. `stake_locked_micro`: the part of the
+    agent's stake that a live bid has locked. `owner_did`: the agent's owner when the round closes;
+    "" for an agent that belongs to nobody else.
     """
 
     agent_did: str
@@ -46,7 +49,7 @@ class Bid(Message, frozen=True):
 
 
 class Award(Struct, frozen=True):
-    """The winner, and what it is paid."""
+    """The winner, and the price that the winner is paid."""
 
     agent_did: str
     price_micro: int
@@ -55,9 +58,9 @@ class Award(Struct, frozen=True):
 class AuctionTerms(Struct, frozen=True):
     """The terms of one auction, fixed before its first bid.
 
-    `reserve_micro`: the highest price paid. `closes_ms`: bids from then on are late. `stake_bps`:
-    the stake required of a bidder, basis points of its bid. `score_min`: lowest reputation score,
-    0 to 1.
+    `reserve_micro`: the highest price that is paid. `closes_ms`: bids at or after this time are
+    late, Unix milliseconds. `stake_bps`: the stake that a bidder needs, basis points of its bid.
+    `score_min`: the lowest reputation score of a bidder, 0 to 1.
     """
 
     reserve_micro: int
@@ -67,7 +70,7 @@ class AuctionTerms(Struct, frozen=True):
 
 
 class Exclusion(StrEnum):
-    """Why a bid counts neither as winner nor as second price, in the order of the checks."""
+    """Why a bid can neither win nor set the second price, in the order of the checks."""
 
     LATE = "late"
     REVOKED = "revoked"
@@ -81,14 +84,16 @@ class Exclusion(StrEnum):
 def bid_problem(
     amount_micro: int, terms: AuctionTerms, *, received_ms: int, has_bid: bool
 ) -> ServiceError | None:
-    """Return why a live bid is refused at submission, None when it is accepted.
+    """Return the error with which a live bid is refused at submission, None if it is accepted.
 
-    `micro_from_credits` checks the number of decimals, as for all amounts.
+    `micro_from_credits` has already checked the number of decimals.
 
     Args:
-        has_bid: whether the agent already has a live bid in this round; the first one is final.
+        amount_micro: the bid, micro-credits.
+        received_ms: when the bid arrived, Unix milliseconds.
+        has_bid: whether the agent already has a live bid in this round; the first bid is final.
 
-    money.md (Auctions).
+    Reference: money.md (Auctions).
     """
     if received_ms >= terms.closes_ms:
         return ServiceError(ErrorCode.CONFLICT, "the bid is late: the auction round has closed")
@@ -106,7 +111,7 @@ def bid_problem(
 
 
 def best_held(bids: Iterable[Bid]) -> dict[str, Bid]:
-    """Return the best bid of each owner, in the order in which a round holds bids."""
+    """Return the best bid of each owner, the lowest bid first; equal bids by arrival, then DID."""
     best: dict[str, Bid] = {}
     for bid in sorted(bids, key=_held_order):
         best.setdefault(owner_of(bid), bid)
@@ -114,11 +119,14 @@ def best_held(bids: Iterable[Bid]) -> dict[str, Bid]:
 
 
 def highest_held(bids: Iterable[Bid], best: Mapping[str, Bid]) -> Bid:
-    """Return the bid whose place is the next to be taken in a full round.
+    """Return the bid of a full round that a new bid replaces first.
+
+    It is the highest bid among those that are not the best of their owner, because such bids cannot
+    win. If every bid is the best of its owner, it is the highest bid.
 
     Args:
-        bids: those that the round holds.
-        best: `best_held` of them; the others do not count and give way first.
+        bids: all bids of the round.
+        best: `best_held` of these bids.
     """
     return max(bids, key=lambda bid: (best[owner_of(bid)] is not bid, _held_order(bid)))
 
@@ -126,19 +134,21 @@ def highest_held(bids: Iterable[Bid], best: Mapping[str, Bid]) -> Bid:
 def displaced_bid(
     bid: Bid, highest: Bid | None, *, own: Bid | None = None, is_spare: bool = False
 ) -> Bid | ServiceError | None:
-    """Return the bid whose place a new one takes in its round, None while there is a free place.
+    """Return the stored bid that a new bid replaces in its round.
 
-    A round holds the best bid of each owner before all others, then the lowest, then the earliest,
-    as they win: neither high bids nor the many of one owner keep a lower one from winning. What it
-    holds follows from the bids alone, not from their order.
+    A full round stores the best bid of each owner first, then the lowest of the other bids; equal
+    bids by arrival. So neither high bids nor many bids of one owner can keep a lower bid out. The
+    stored bids do not depend on the order in which the bids are submitted.
 
     Args:
-        highest: `highest_held` of the round, None while it is not full.
-        own: the best bid of the same owner that the round holds.
-        is_spare: whether the owner of the highest has a better one in the round.
+        bid: the new bid.
+        highest: `highest_held` of the round, None while the round is not full.
+        own: the best stored bid of the new bid's owner, None without one.
+        is_spare: whether the owner of `highest` has a better bid in the round.
 
     Returns:
-        CONFLICT where the round is full of bids that count before this one.
+        The replaced bid; None while the round is not full; CONFLICT if the round is full and each
+        of its bids precedes the new bid.
 
     Decision auctions.
     """
@@ -153,7 +163,7 @@ def displaced_bid(
 
 
 def owner_of(bid: Bid) -> str:
-    """Return the owner of a bid's agent."""
+    """Return the owner of a bid's agent; the agent itself if it has no other owner."""
     return bid.owner_did or bid.agent_did
 
 
@@ -162,9 +172,9 @@ def _held_order(bid: Bid) -> tuple[int, int, str]:
 
 
 def merge_bids(standing: Iterable[Bid], live: Iterable[Bid]) -> list[Bid]:
-    """Return one bid per agent: its live bid, else its card's standing one.
+    """Return one bid per agent: its live bid, otherwise the standing bid of its card.
 
-    Two bids of one agent would let it set its own second price.
+    With two bids, an agent could set its own second price.
     """
     by_agent = {bid.agent_did: bid for bid in standing}
     by_agent |= {bid.agent_did: bid for bid in live}
@@ -177,18 +187,18 @@ def find_exclusion(
     """Return why a bid is excluded, None when it is eligible.
 
     Args:
-        stake_free_micro: the bidder's free stake at the close and what the bid has locked,
-            micro-credits.
-        is_revoked: whether the bidder is revoked at the close.
+        stake_free_micro: the bidder's free stake when the round closes plus the stake that the bid
+            has locked, micro-credits.
+        is_revoked: whether the bidder is revoked when the round closes.
 
-    money.md (Auctions, Stakes, Slashing).
+    Reference: money.md (Auctions, Stakes, Slashing).
     """
     if bid.received_ms >= terms.closes_ms:
         return Exclusion.LATE
     if is_revoked:
         return Exclusion.REVOKED
     if bid.amount_micro > terms.reserve_micro:
-        return Exclusion.ABOVE_RESERVE  # a standing bid; live ones are refused at submission
+        return Exclusion.ABOVE_RESERVE  # only a standing bid; live bids are refused at submission
     if bid.reputation < terms.score_min:
         return Exclusion.LOW_REPUTATION
     required_micro = stake_required_micro(
@@ -201,16 +211,18 @@ def find_exclusion(
 
 
 def award_auction(bids: Iterable[Bid], *, reserve_micro: int) -> Award | None:
-    """Return the winner and its price, None without a bid within the reserve.
+    """Return the winner and its price, None if no bid is within the reserve.
 
-    1. Bids above the reserve are left out before the price is formed. 2. Of each owner only the
-    best bid counts. 3. The lowest bid wins; of equal bids the higher reputation, then the earlier
-    receipt, then the smaller DID. 4. The winner is paid the best bid of another owner, or its own
-    if there is none.
+    1. Bids above the reserve are ignored.
+    2. Only the best bid of each owner counts.
+    3. The lowest bid wins. Equal bids are decided by the higher reputation, then by the earlier
+       arrival, then by the smaller DID.
+    4. The winner is paid the lowest bid of another owner, or its own bid if there is no other.
 
     Args:
-        bids: those without an exclusion (`find_exclusion`) of agents that have not failed in an
-            earlier round, at most one per agent (`merge_bids`); amounts 0 or more.
+        bids: the eligible bids (`find_exclusion` returns None) of agents that have not failed in an
+            earlier round; at most one per agent (`merge_bids`); amounts 0 or more.
+        reserve_micro: the highest price that is paid, micro-credits.
 
     Reference: money.md (Auctions).
     """
@@ -237,18 +249,23 @@ def best_of_owners(bids: Iterable[Bid]) -> list[Bid]:
 def live_lock_micro(
     amount_micro: int, *, stake_bps: int, offered_micro: int | None, free_micro: int
 ) -> int:
-    """Return what a live bid locks of its agent's stake when it is placed, micro-credits.
+    """Return the stake that a live bid locks when it is placed, micro-credits.
 
-    It is the most that the bid may require, whatever the agent's reputation at the close, at most
-    what is offered and what is free. money.md (Auctions).
+    This is the stake that the bid requires at a reputation score of 0, because the agent's score
+    when the round closes is not known yet. It is at most the offered and the free stake.
+
+    Args:
+        amount_micro: the bid, micro-credits.
+        stake_bps: the stake that a bidder needs, basis points of its bid.
+        offered_micro: the stake that the agent offers; None: as much as is required.
+        free_micro: the agent's free stake.
+
+    Reference: money.md (Auctions).
     """
     most_micro = stake_required_micro(amount_micro, stake_bps=stake_bps, score=0)
     return min(most_micro, free_micro if offered_micro is None else offered_micro, free_micro)
 
 
 def award_order(bid: Bid) -> tuple[int, float, int, str]:
-    """Return the key that sorts eligible bids: the winner first.
-
-    The lowest; of equal ones the higher reputation, then the earlier receipt, then the smaller DID.
-    """
+    """Return the key that sorts eligible bids, the winner first (see `award_auction`, step 3)."""
     return bid.amount_micro, -bid.reputation, bid.received_ms, bid.agent_did

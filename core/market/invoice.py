@@ -1,7 +1,7 @@
-"""An invoice's totals: payments less refunds, in whole cents, and the fee on their sum.
+"""The totals of an invoice: payments less refunds, in whole cents, and the fee on the subtotal.
 
-Each number is rounded once and half up: the subtotal per invoice, the fee on the subtotal, never
-per line. An invoice moves no money; the work is already paid (money.md, Invoices).
+The subtotal and the fee are each rounded half up once; the lines of an invoice are not rounded. An
+invoice moves no money, because the work is already paid.
 Reference: money.md (Invoices).
 """
 
@@ -19,7 +19,7 @@ BPS: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class InvoiceTotals:
-    """An invoice's totals. `subtotal_micro`: the exact sum before rounding."""
+    """The totals of an invoice. `subtotal_micro`: the subtotal before rounding, micro-credits."""
 
     subtotal_micro: int
     subtotal_cents: int
@@ -27,12 +27,12 @@ class InvoiceTotals:
 
     @property
     def total_cents(self) -> int:
-        """Subtotal and fee."""
+        """The sum of the subtotal and the fee, cents."""
         return self.subtotal_cents + self.fee_cents
 
 
 def invoice_totals(payments_micro: Iterable[int], refunds_micro: Iterable[int]) -> InvoiceTotals:
-    """Return an invoice's totals: gross node payments less refunds, 0 at least.
+    """Return the totals of an invoice; if the refunds exceed the payments, the subtotal is 0.
 
     Args:
         payments_micro: gross payments, fees included, micro-credits.

@@ -1,8 +1,9 @@
-"""Why no agent can take a node, in words: how many offer the capability, and why none of them can.
+"""Messages that explain why no agent can take a node.
 
-Counts only: no agent and no price is named that discovery would not show. Made when a selection has
-failed, in bounded time. Reference: features.md (Targeted routing); decision
-requests-json-and-client.
+A message has the number of agents that offer the capability, and how many of them are excluded for
+each reason. It names no agent and no price, because discovery may not show them to the payer. A
+message is built in bounded time after a selection has failed.
+Reference: features.md (Targeted routing); decision requests-json-and-client.
 """
 
 from __future__ import annotations
@@ -24,18 +25,18 @@ NOT_ACCEPTED: Final = "not_accepted"
 VERIFIER_NOT_ACCEPTED: Final = "verifier_not_accepted"
 TOO_SLOW: Final = "too_slow"
 REGION_REFUSED: Final = "region_refused"
-# Only of peers.
+# Only for peers.
 INPUTS_STAY: Final = "inputs_stay"
 TIME_TOO_SHORT: Final = "time_too_short"
-# Only of a choice: such an agent is taken where there is no other.
+# Only in the reasons of a choice: such an agent is chosen if there is no other.
 OWNER_FAILED: Final = "owner_failed_before"
-# Agents of one capability that are looked at for their reasons.
+# Excluded agents of one capability that are counted for a message.
 LOOKED_AT_MAX: Final = 256
-# Capability ids that are looked at for the one that was meant, and how often in a second: of a
-# dry run each of a thousand nodes may ask for another capability that nobody offers.
+# Offered capability ids that are scanned for one hint.
 SCANNED_MAX: Final = 2_000
+# A dry run may have a thousand nodes, each with another capability that no agent offers.
 HINTS_PER_S: Final = 10
-# Of these, the most alike, which are compared.
+# The most similar of the scanned ids, which are compared exactly.
 COMPARED_MAX: Final = 16
 _WORDS: Final = {
     "agent_offline": "offline",
@@ -63,12 +64,13 @@ _WORDS: Final = {
 
 
 def explain(capability_id: str, offering: int, reasons: Iterable[str], hint: str = "") -> str:
-    """Return why no agent can take a node.
+    """Return the message that no agent can take a node.
 
     Args:
-        offering: how many agents offer the capability.
-        reasons: why each of them cannot; of very many, of the first.
-        hint: which capability was meant, where none offers this one.
+        capability_id: the capability of the node.
+        offering: the number of agents that offer the capability.
+        reasons: the reason of each of these agents; if there are very many, the first reasons.
+        hint: the end of the message if no agent offers the capability (`CapabilityHints.find`).
     """
     if not offering:
         return f"no agent can take {capability_id!r}: no agent offers it{hint}"
@@ -77,7 +79,10 @@ def explain(capability_id: str, offering: int, reasons: Iterable[str], hint: str
 
 
 def counts_text(reasons: Iterable[str]) -> str:
-    """Return how often there is each reason, the most frequent first."""
+    """Return the number of each reason as text, the most frequent reason first.
+
+    Only the first `LOOKED_AT_MAX` reasons are counted.
+    """
     found = Counter(islice(reasons, LOOKED_AT_MAX))
     told = [
         f"{count} {_WORDS.get(reason, reason.replace('_', ' '))}"
@@ -88,24 +93,29 @@ def counts_text(reasons: Iterable[str]) -> str:
 
 
 class CapabilityHints:
-    """Says which capability was meant by an id that no agent offers, so often in a second."""
+    """Suggests the offered capability that is most similar to an id that no agent offers.
+
+    It makes at most `HINTS_PER_S` suggestions per second.
+    """
 
     def __init__(self) -> None:
         self._second = 0
         self._left = HINTS_PER_S
 
     def find(self, capability_id: str, offered: Iterable[str], at_ms: int) -> str:
-        """Return the end of a message: "; did you mean …?", or "".
+        """Return the end of a message: "; did you mean …?", or "" without a suggestion.
 
         Args:
-            offered: the capabilities and versions that have agents.
+            capability_id: the id that no agent offers.
+            offered: the ids of capabilities, and of their versions, that have agents.
+            at_ms: the current time, milliseconds.
         """
         if at_ms // 1_000 != self._second:
             self._second, self._left = at_ms // 1_000, HINTS_PER_S
         if not self._left:
             return ""
         self._left -= 1
-        # A misspelling leaves most quarters of an id as they are.
+        # A misspelled id usually still contains most quarters of the correct id unchanged.
         size = max(1, len(capability_id) // 4)
         parts = [capability_id[start : start + size] for start in range(0, 4 * size, size)]
         ids = (one for one in islice(offered, SCANNED_MAX) if "@" not in one)
@@ -114,13 +124,14 @@ class CapabilityHints:
 
 
 def bids_text(made: int, unlisted: int, excluded: Iterable[str], offering: int) -> str:
-    """Return why no bid of an auction wins.
+    """Return the message that no bid of an auction can win.
 
     Args:
-        made: how many bids there are, those of `unlisted` included.
-        unlisted: standing bids that cannot win, for reasons that the payer must not read.
-        excluded: why the others do not count.
-        offering: how many agents offer the capability.
+        made: the number of all bids, including `unlisted`.
+        unlisted: the number of standing bids that are excluded for reasons that the payer must not
+            see.
+        excluded: the reason of each other excluded bid.
+        offering: the number of agents that offer the capability.
     """
     if not made:
         offer = "1 agent offers" if offering == 1 else f"{offering} agents offer"

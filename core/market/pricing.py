@@ -1,8 +1,8 @@
-"""Prices of nodes: fixed, per token, and the reservations before the tokens are known.
+"""Prices of nodes: fixed prices, prices per token, and reservations of nodes paid by tokens.
 
-Rates are decimals, costs are whole micro-credits: one exact product and one rounding per node, up,
-so that no work is free by rounding. `core/workflow/workflow_state.py` knows the budget that
-pays it.
+Rates are decimals, and costs are whole micro-credits. The cost of a node is computed exactly and
+then rounded up once, so that no work becomes free by rounding. The budget of a workflow is in
+`core/workflow/workflow_state.py`.
 Reference: money.md (Estimate, Prices, Per-token prices). Decision prices-and-budgets.
 """
 
@@ -24,26 +24,32 @@ from core.money import MICRO_MAX, MICRO_PER_CENT, MICRO_PER_CREDIT
 from core.records.manifest_problems import described
 
 PRICE_CENTS_MAX: Final = MICRO_MAX // MICRO_PER_CENT
-# Together at most 15 significant digits: every JSON client keeps such a rate exactly.
+# These two bounds allow at most 15 significant digits; every JSON client stores such a rate
+# exactly. A rate is below `RATE_LIMIT` credits per token.
 RATE_DECIMALS_MAX: Final = 12
-RATE_LIMIT: Final = Decimal(1_000)  # credits per token; a rate is below it
-# Without a budget a node pays at most this times the lowest positive price that is asked.
+RATE_LIMIT: Final = Decimal(1_000)
+# Without a budget, a node pays at most this factor times the lowest price above 0 that an agent
+# asks.
 LOWEST_PRICE_FACTOR: Final = 3
-# And at most this beside an agent that is free: what a stranger asks must not be a wallet's worth.
+# If an agent also offers the node for nothing, the node pays at most this much. Otherwise a single
+# unknown agent with a high price could empty a wallet.
 BESIDE_FREE_MICRO_MAX: Final = 10 * MICRO_PER_CREDIT
-# Far beyond a model's tokens in a day; a larger count is invalid.
+# Far more than a model processes in a day; a larger count is invalid.
 TOKENS_MAX: Final = 10**9
 PER_TOKEN: Final = "per-token"
 
 
 class FixedPrice(Message, frozen=True):
-    """A price known before the work, micro-credits, 0 or more."""
+    """A price that is known before the work, micro-credits, 0 or more."""
 
     micro: int
 
 
 class TokenPrice(Message, frozen=True):
-    """Credits per token read and per token written, each 0 or more, at most 12 decimals."""
+    """Rates in credits per input token and per output token.
+
+    Each rate is 0 or more and has at most 12 decimals.
+    """
 
     input_rate: Decimal
     output_rate: Decimal
@@ -56,14 +62,21 @@ _STORED: Final[msgspec.json.Decoder[Price]] = msgspec.json.Decoder(FixedPrice | 
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """The tokens an agent reports as read and written."""
+    """The numbers of input and output tokens that an agent reports."""
 
     input: int
     output: int
 
 
 def effective_price(offer: Price | None, capability_price: Price | None) -> Price:
-    """Return the price an agent asks: its card's, else the registered one, else none.
+    """Return the price that an agent asks for a capability.
+
+    Args:
+        offer: the price in the agent's card; it counts first.
+        capability_price: the registered price of the capability; it counts without an `offer`.
+
+    Returns:
+        The price; `FREE` if both are None.
 
     Reference: money.md (Prices, Per-token prices).
     """
@@ -73,12 +86,12 @@ def effective_price(offer: Price | None, capability_price: Price | None) -> Pric
 def asks_price(
     own: Mapping[str, Price | None], registered: Mapping[str, Price], *, has_bid: bool
 ) -> bool:
-    """Say whether an agent asks a price above 0 for any of its capabilities, or bids for nodes.
+    """Return whether an agent asks a price above 0 for a capability, or bids for nodes.
 
     Args:
-        own: the prices in its card, by capability.
-        registered: the capabilities' prices, which count where the card has none.
-        has_bid: whether the card has a standing bid, which counts as a price whatever its amount.
+        own: the prices in the agent's card, by capability.
+        registered: the registered prices, by capability; they count where the card has no price.
+        has_bid: whether the card has a standing bid. A bid of any amount counts as a price.
     """
     return has_bid or any(
         not is_free(effective_price(own[one], registered.get(one))) for one in own
@@ -86,22 +99,24 @@ def asks_price(
 
 
 def is_free(price: Price) -> bool:
-    """Say whether work at this price costs nothing."""
+    """Return whether work at this price costs nothing."""
     if isinstance(price, FixedPrice):
         return price.micro == 0
     return not price.input_rate and not price.output_rate
 
 
 def cost_micro(price: Price, tokens: Tokens) -> int:
-    """Return the cost of the tokens at a price, rounded up once (money.md, Per-token prices).
+    """Return the cost of the tokens at a price, micro-credits, rounded up once.
 
-    The cost may exceed every bound of the ledger; the caller compares it with the node's limit.
+    The cost may be above the ledger's largest amount. The caller compares it with the node's limit.
+
+    Reference: money.md (Per-token prices).
     """
     match price:
         case FixedPrice():
             return price.micro
         case TokenPrice():
-            # Fractions, not decimals: a decimal product depends on the ambient precision.
+            # Fractions, because the product of decimals depends on the decimal context's precision.
             exact = tokens.input * Fraction(price.input_rate)
             exact += tokens.output * Fraction(price.output_rate)
             exact *= MICRO_PER_CREDIT
@@ -111,9 +126,11 @@ def cost_micro(price: Price, tokens: Tokens) -> int:
 
 
 def read_tokens(metrics: Mapping[str, Any]) -> Tokens:
-    """Read the token counts from an agent's metrics; an invalid count is 0.
+    """Read the token counts from an agent's metrics; an invalid or missing count is 0.
 
-    `tokens_used` alone counts as written. money.md (Per-token prices).
+    If the metrics have neither an input nor an output count, `tokens_used` is the output count.
+
+    Reference: money.md (Per-token prices).
     """
     read = _find_first(metrics, "input_tokens", "inputTokens")
     written = _find_first(metrics, "output_tokens", "outputTokens")
@@ -132,15 +149,15 @@ def is_budget_required(
     max_cost_micro: int | None,
     budget_micro: int | None,
 ) -> bool:
-    """Say whether a node's cost has no bound, so that its publish is refused (BUDGET_REQUIRED).
+    """Return whether a node's cost has no bound; such a publish is refused (BUDGET_REQUIRED).
 
     Args:
-        price: the node's price: by tokens, fixed, or None without a price.
+        price: the node's price, None without one.
         is_auction: whether an auction selects the node's agent.
-        max_cost_micro: the node's `maxCostCredits`, micro-credits.
-        budget_micro: the workflow's `maxBudgetCredits`, micro-credits.
+        max_cost_micro: the node's `maxCostCredits`, micro-credits; None without one.
+        budget_micro: the workflow's `maxBudgetCredits`, micro-credits; None without one.
 
-    money.md (Estimate, Auctions).
+    Reference: money.md (Estimate, Auctions).
     """
     if max_cost_micro is not None or budget_micro is not None:
         return False
@@ -150,16 +167,18 @@ def is_budget_required(
 def market_limit_micro(
     positive_micro: int | None, dearest_micro: int, *, has_free: bool = False
 ) -> int:
-    """Return what a node may pay at most that has neither a registered price nor a budget.
+    """Return the price limit of a node that has neither a registered price nor a budget.
 
-    A dear offer raises it to three times what another agent asks, and not further.
+    The limit is the highest price that an agent asks, but at most three times the lowest price
+    above 0.
 
     Args:
-        positive_micro: the lowest price above 0 that is asked, None when all are free.
-        dearest_micro: the highest price that is asked.
+        positive_micro: the lowest price above 0 that an agent asks, micro-credits; None if all
+            agents are free.
+        dearest_micro: the highest price that an agent asks, micro-credits.
         has_free: whether an agent takes the node for nothing.
 
-    money.md (Estimate).
+    Reference: money.md (Estimate).
     """
     limit_micro = min(LOWEST_PRICE_FACTOR * (positive_micro or 0), dearest_micro)
     return min(limit_micro, BESIDE_FREE_MICRO_MAX) if has_free else limit_micro
@@ -172,25 +191,29 @@ def token_reservations(
     own_limits: Mapping[str, int],
     starts: Mapping[str, int] | None = None,
 ) -> dict[str, int]:
-    """Return the reservation of each node without a fixed price (money.md, Per-token prices).
+    """Return the reservation of each node without a fixed price, micro-credits by node name.
 
-    A node's own limit is its reservation. The others share the rest of the hold in proportion to
-    what they start with; a node that starts with nothing counts as the average of the others, and
-    equal starts give equal shares. Each share is rounded down, and the remainder is distributed one
-    by one from the first node on.
+    A node with an own limit reserves this limit. Each other node reserves its amount in `starts`
+    and a share of the rest of the hold. The shares are proportional to the amounts in `starts`; for
+    the proportion, an amount of 0 counts as the average of the positive amounts. Shares are rounded
+    down. The remaining micro-credits are added one by one, beginning with the first node.
 
     Args:
         hold_micro: the workflow's hold, micro-credits.
-        fixed_total_micro: the reservations of its nodes of fixed price, micro-credits.
+        fixed_total_micro: the sum of the reservations of the nodes with a fixed price,
+            micro-credits.
         nodes: names of the nodes without a fixed price, in the workflow's order.
-        own_limits: `maxCostCredits` by node name, micro-credits, for those that have one.
-        starts: by node name, what it reserves before the rest is shared, micro-credits.
+        own_limits: `maxCostCredits` by node name, micro-credits, for the nodes that have it.
+        starts: the amount that a node reserves before the rest is shared, micro-credits by node
+            name; 0 for a node that is not listed.
+
+    Reference: money.md (Per-token prices).
     """
     starts = starts or {}
     reserved = {name: own_limits.get(name, starts.get(name, 0)) for name in nodes}
     left_micro = max(0, hold_micro - fixed_total_micro - sum(reserved.values()))
     sharing = [name for name in nodes if name not in own_limits]
-    # A stranger's free offer must not leave a node without a share: 0 counts as the average.
+    # 0 counts as the average. Otherwise an unknown agent's free offer would leave a node no share.
     positive = [reserved[name] for name in sharing if reserved[name]]
     weights = [reserved[name] * len(positive) or sum(positive) or 1 for name in sharing]
     total = sum(weights)
@@ -207,14 +230,16 @@ def token_reservations(
 def parse_price(
     member: Mapping[str, Any], path: str = "", *, is_required: bool = False
 ) -> tuple[Price | None, list[Problem]]:
-    """Parse `price_cents` or `pricing` of a card's capability, or of a price request's body.
+    """Parse `price_cents` or `pricing` of a capability in a card, or of a price request's body.
 
     Args:
-        member: the object; unknown members are ignored.
-        path: its path in the client's input.
+        member: the object that has the price; unknown members are ignored.
+        path: the path of the object in the client's input.
         is_required: whether a missing price is a problem.
 
-    Returns: the price, None without a valid one, and every problem found.
+    Returns:
+        The price, None without a valid one, and the list of all problems.
+
     Reference: money.md (Prices, Per-token prices).
     """
     prefix = f"{path}." if path else ""
@@ -236,7 +261,7 @@ def parse_price(
 
 
 def price_json(price: Price) -> str:
-    """Return a price in the form that is stored with a node, rates as texts."""
+    """Return a price as the JSON text that is stored with a node; rates are strings."""
     return write_json(price).decode()
 
 
@@ -270,7 +295,7 @@ def _parse_pricing(pricing: Any, path: str) -> tuple[Price | None, list[Problem]
 def _rate(value: Any) -> Decimal | None:
     if type(value) not in (int, float, str, Decimal):
         return None
-    # repr is the shortest text of this double: the client's text.
+    # repr returns the shortest text of a double: the digits that the client sent.
     text = repr(value) if type(value) is float else str(value)
     if len(text) > 40 or not text.isascii() or "_" in text or text != text.strip():
         return None
@@ -280,7 +305,7 @@ def _rate(value: Any) -> Decimal | None:
         return None
     if not rate.is_finite() or rate.is_signed() or not 0 <= rate < RATE_LIMIT:
         return None
-    # Trailing zeros do not count: the exponent alone would refuse 0.0010000000000000.
+    # Ignore trailing zeros, so that 0.0010000000000000 is accepted.
     _, digits, exponent = rate.as_tuple()
     assert isinstance(exponent, int)
     while exponent < -RATE_DECIMALS_MAX and digits and digits[-1] == 0:

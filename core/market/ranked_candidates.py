@@ -1,14 +1,17 @@
-"""The candidates of one capability in the order of their scores, and the choice of one; pure.
+"""The candidates of one capability, sorted by score, and the choice of one for a node; pure.
 
-Theory of operation: a choice is made for every dispatch, so the candidates are kept sorted. A
-score depends on the price of the cheapest candidate. After that price has changed, the candidates
-are sorted again as soon as this costs no more than the choices have cost in the meantime.
-A choice takes the first candidates that the node may take. It uses a pool instead where another
-price is the lowest for this node, or where it may take none of the first `LOOKS_MAX`: the first
-candidates by score, by price and by stake, weighed again. Among `POOL_MAX` candidates every choice
-is therefore that of weighing all of them. By price the candidates stand owner by owner, so that a
-walk passes over an owner at once, however many agents it has.
-New agents get a fixed share of the choices, because otherwise they could never build a reputation.
+Theory of operation. Every dispatch needs a choice, so the candidates stay sorted by score.
+
+- A score depends on the lowest price of all candidates. When this price has changed, the order is
+  out of date. Sorting again costs more than one choice, so it is postponed until the choices since
+  the change have cost as much.
+- A choice takes the first candidates in this order that the node may take.
+- A choice uses a pool instead if the lowest price for this node is not the price that the order is
+  based on, or if the node may take none of the first `LOOKS_MAX` candidates. The pool has the first
+  candidates by score, by price and by stake. Their scores are computed again for this node. With at
+  most `POOL_MAX` candidates, the choice is therefore exact.
+- The order by price has a group for each owner. So a walk skips all agents of an owner at once.
+- New agents get a fixed share of the choices, because otherwise they could not build a reputation.
 """
 
 from __future__ import annotations
@@ -27,25 +30,25 @@ from core.market.ranking import SHOWN_MAX, Candidate, RankingRules, find_place
 from core.money import MICRO_MAX
 
 BPS: Final = 10_000
-# Candidates that a pool takes of each order at most.
+# The most candidates that a pool takes from each order.
 POOL_MAX: Final = 64
-# Candidates of an order that a choice looks at before it uses a pool.
+# The most candidates of an order that are examined for a node.
 LOOKS_MAX: Final = 192
 NONE: Final[Set[str]] = frozenset()
 
 # Returns whether a node may take an agent.
 Accepts = Callable[[str], bool]
-# What orders a candidate among others; the last item is its DID.
+# The sort key of a candidate in one order; the last item is the candidate's DID.
 _Entry = tuple[Any, ...]
 
 
 class Node(NamedTuple):
-    """What one node may take of the candidates.
+    """The restrictions of one node on its candidates.
 
-    `price_max_micro`: its price limit; agents above it are not chosen. `limit_micro`: the price
-    for which the stake of one paid by tokens has to suffice. `refused`: agents that are not chosen
-    either, some hundred at most. `owners`: whose agents are not chosen. `accepts`: which agents may
-    be chosen; None: all.
+    `price_max_micro`: the highest price of an agent with a fixed price. `limit_micro`: the price
+    for which the stake of an agent paid by tokens must suffice. `refused`: DIDs of agents that must
+    not be chosen, at most some hundred. `owners`: the owners whose agents must not be chosen.
+    `accepts`: whether an agent may be chosen; None: every agent may.
     """
 
     price_max_micro: int
@@ -55,11 +58,11 @@ class Node(NamedTuple):
     accepts: Accepts | None = None
 
     def admits(self, did: str) -> bool:
-        """Say whether the node may take an agent, whatever its price, stake and owner."""
+        """Return whether `refused` and `accepts` permit an agent; ignores price, stake, owner."""
         return did not in self.refused and (self.accepts is None or self.accepts(did))
 
     def may_take(self, one: Candidate) -> bool:
-        """Say whether the node may take a candidate."""
+        """Return whether all restrictions of the node permit a candidate."""
         price_max_micro, limit_micro, refused, owners, accepts = self
         did, asked_micro, _, _, _, _, _, _, is_bounded, owner_did, limit_micro_max = one
         if did in refused or owner_did in owners:
@@ -71,14 +74,21 @@ class Node(NamedTuple):
         return accepts is None or accepts(did)
 
     def take(self, candidates: Iterable[Candidate], count: int) -> list[Candidate]:
-        """Return those of the first `LOOKS_MAX` candidates that the node may take."""
+        """Return the first candidates that the node may take.
+
+        Args:
+            candidates: only the first `LOOKS_MAX` of them are examined.
+            count: the most candidates to return.
+        """
         return list(islice(filter(self.may_take, islice(candidates, LOOKS_MAX)), count))
 
 
 class Best(NamedTuple):
-    """The best candidates in order, at most ten, and the lowest price among all that were open.
+    """The result of a choice.
 
-    `is_trial`: the last is chosen, for a trial; else the first.
+    `candidates`: at most ten, the best first. `cheapest_micro`: the lowest price of a candidate
+    that the node may take. `is_trial`: the last candidate is chosen, for a trial; otherwise the
+    first candidate is chosen.
     """
 
     candidates: Sequence[Candidate]
@@ -92,16 +102,17 @@ class Best(NamedTuple):
 
 
 class _ByPrice:
-    """Entries `(owner, price, order, did)` by price and order; each owner's by themselves."""
+    """Entries `(owner, price, order, did)`, grouped by owner and sorted by price and order."""
 
     def __init__(self) -> None:
-        # Those without a price stand apart, so that a walk may begin at the others.
+        # The entries of each (owner, whether the price is above 0), without the owner. The free
+        # entries have their own group, so that a walk can begin at the first price above 0.
         self._groups: dict[tuple[str, bool], list[_Entry]] = {}
-        # The first entry of each group, and the group.
+        # The first entry of each group, with the key of the group.
         self._firsts = SortedList[tuple[_Entry, tuple[str, bool]]]()
 
     def update(self, entries: Iterable[_Entry]) -> None:
-        """Add the first entries, which takes less than to add them one by one."""
+        """Add entries to an empty object; this is faster than `add` for each entry."""
         for owner_did, *rest in entries:
             self._groups.setdefault((owner_did, rest[0] > 0), []).append(tuple(rest))
         for group in self._groups.values():
@@ -135,16 +146,23 @@ class _ByPrice:
         return len(self._groups)
 
     def find_lowest(self) -> float:
-        """Return the lowest price, infinity where there is none."""
+        """Return the lowest price, infinity without entries."""
         return self._firsts[0][0][0] if self._firsts else inf
 
     def walk(
         self, most_micro: float, passed: Collection[str], lowest_micro: int = 0
     ) -> Iterator[str]:
-        """Yield the agents between two prices; the caller may add owners to `passed` meanwhile."""
+        """Yield the DIDs of the agents between two prices, the lowest price first.
+
+        Args:
+            most_micro: the highest price.
+            passed: owners whose agents are skipped. The caller may add owners during the walk.
+            lowest_micro: the lowest price, 0 or 1.
+        """
         firsts = self._firsts.irange(((lowest_micro,), ("", False)))
         first = next(firsts, None)
-        later: list[tuple[_Entry, tuple[str, bool], int]] = []  # the next of groups that were begun
+        # The next entry of each group that the walk has entered, with its place in the group.
+        later: list[tuple[_Entry, tuple[str, bool], int]] = []
         while first is not None or later:
             if first is not None and not (later and later[0][0] < first[0]):
                 (one, key), place = first, 0
@@ -162,19 +180,20 @@ class _ByPrice:
 
 
 class RankedCandidates:
-    """Candidates that may be chosen, one for each DID.
+    """The candidates of one capability that may be chosen, one for each DID.
 
     Args:
-        rules: the weights and the trials.
-        candidates: the first ones.
+        rules: the weights of the scores, and the share of trials.
+        candidates: the initial candidates.
     """
 
     def __init__(self, rules: RankingRules, candidates: Sequence[Candidate] = ()) -> None:
         self._rules = rules
-        # By price: those with a fixed price, and those paid by tokens.
+        # Agents with a fixed price, and agents paid by tokens; both by price.
         self._fixed, self._by_token = _ByPrice(), _ByPrice()
-        # Those paid by tokens, the largest stake first; new ones with room by order.
+        # Agents paid by tokens, the largest stake first.
         self._by_stake = SortedList[_Entry]()
+        # New agents with free capacity, in the order of registration.
         self._on_trial = SortedList[_Entry]()
         self._orders: tuple[_ByPrice | SortedList[_Entry], ...] = (
             self._fixed, self._by_token, self._by_stake, self._on_trial
@@ -197,7 +216,7 @@ class RankedCandidates:
     # -- contents ---------------------------------------------------------------------------------
 
     def put(self, candidate: Candidate) -> None:
-        """Add a candidate, or replace what was known of it."""
+        """Add a candidate, or replace the known candidate with the same DID."""
         known = self._places.get(candidate.did)
         was = None
         if known is not None:
@@ -210,7 +229,8 @@ class RankedCandidates:
         place = find_place(candidate, self._ranked_by_micro, self._rules)
         self._places[candidate.did] = place
         self._ranked.add(place)
-        # Mostly another dispatch to it is open, which moves it in no other order unless it is new.
+        # Usually only `in_flight` has changed. This changes the agent's place in the other orders
+        # only if the agent is new.
         is_same = was is not None and was[:2] == candidate[:2] and was[3:] == candidate[3:]
         if not is_same or self._is_new(candidate):
             self._move(was, candidate)
@@ -231,12 +251,12 @@ class RankedCandidates:
             self._orders[number].add(entry)
 
     def _entries(self, one: Candidate) -> set[tuple[int, _Entry]]:
-        """Return a candidate's entry in each of the orders that have one."""
+        """Return a candidate's entries, each with the index of its order in `_orders`."""
         by_price = (one.owner_did, one.price_micro, one.order, one.did)
         entries: set[tuple[int, _Entry]] = {(0 if one.is_bounded else 1, by_price)}
         if not one.is_bounded:
             entries.add((2, (-one.limit_micro_max, one.order, one.did)))
-        # Only with room: a trial that waits in a queue does not measure the agent.
+        # Only with free capacity, because a trial that waits in a queue does not measure the agent.
         if self._is_new(one) and one.taken_share < 1.0:
             entries.add((3, (one.order, one.did)))
         return entries
@@ -248,7 +268,7 @@ class RankedCandidates:
         return min(self._fixed.find_lowest(), self._by_token.find_lowest())
 
     def _sort(self, candidates: Iterable[Candidate], cheapest_micro: float) -> None:
-        """Sort the candidates by their scores at this cheapest price."""
+        """Replace the candidates, and sort them by their scores at this lowest price."""
         places = [find_place(one, cheapest_micro, self._rules) for one in candidates]
         self._places = {place[-1].did: place for place in places}
         self._ranked = SortedList(places)
@@ -258,14 +278,14 @@ class RankedCandidates:
     # -- choice -----------------------------------------------------------------------------------
 
     def choose(self, node: Node, seed: int | None = None) -> Best | None:
-        """Choose the candidate of the best place (`find_place`), or a new one for a trial.
+        """Choose the best candidate for a node (`find_place`), or a new agent for a trial.
 
         Args:
-            node: what it may take.
+            node: the restrictions of the node.
             seed: `trial_seed` of this attempt; None: no trials.
 
         Returns:
-            None when there is no candidate that the node may take.
+            The choice; None if the node may take no candidate.
         """
         if not self._places:
             return None
@@ -286,12 +306,12 @@ class RankedCandidates:
         trial = None if seed is None else self._pick_trial(seed, node, best)
         if trial is None:
             return Best(best, cheapest_micro, False)
-        # The agent on trial is listed last, instead of the tenth if need be.
+        # The agent on trial is last. If the list is full, it replaces the tenth candidate.
         others = [one for one in best if one.did != trial.did]
         return Best([*others[: SHOWN_MAX - 1], trial], cheapest_micro, True)
 
     def find_cheapest(self, node: Node) -> int | None:
-        """Return the lowest price of a candidate that a node may take, None without one."""
+        """Return the lowest price of a candidate that a node may take; None if it may take none."""
         cheapest_micro = self._find_first(node)
         if cheapest_micro is None:
             pool = self._build_pool(node, is_hidden=False)
@@ -299,25 +319,30 @@ class RankedCandidates:
         return cheapest_micro
 
     def find_lowest_prices(self, accepts: Accepts | None = None) -> list[int]:
-        """Return the lowest fixed price, and the lowest above 0 if there is one.
+        """Return the lowest fixed price and the lowest fixed price above 0, without missing ones.
 
         Args:
-            accepts: which of the cheapest agents count; None: all.
+            accepts: whether an agent counts; None: every agent does. Only the first `LOOKS_MAX`
+                agents by price are examined.
         """
         node = Node(MICRO_MAX, 0, accepts=accepts)
         first = (node.take(self._of(self._fixed.walk(inf, (), lowest)), 1) for lowest in (0, 1))
         return [one.price_micro for found in first for one in found]
 
     def walk(self, price_max_micro: int, passed: Collection[str]) -> Iterator[str]:
-        """Yield the agents with a fixed price within a limit, the lowest first.
+        """Yield the DIDs of the agents with a fixed price within a limit, the lowest price first.
 
         Args:
-            passed: owners whose agents are passed over; the caller may add owners meanwhile.
+            price_max_micro: the limit, micro-credits.
+            passed: owners whose agents are skipped. The caller may add owners during the walk.
         """
         return self._fixed.walk(price_max_micro, passed)
 
     def _find_first(self, node: Node) -> int | None:
-        """Return the lowest price of the first candidates by price, None if the node takes none."""
+        """Return the lowest price that the node may take among the first candidates by price.
+
+        None if the node may take none of the first `LOOKS_MAX` of each order by price.
+        """
         orders = ((self._fixed, node.price_max_micro), (self._by_token, inf))
         found = [
             one.price_micro
@@ -328,12 +353,14 @@ class RankedCandidates:
         return min(found, default=None)
 
     def _build_pool(self, node: Node, *, is_hidden: bool) -> Collection[Candidate]:
-        """Return candidates that a node may take, none only if there are none.
+        """Return the first candidates of each order that a node may take.
+
+        The result is empty only if the node may take no candidate.
 
         Args:
-            is_hidden: none of the first by score is among them.
+            is_hidden: whether the node may take none of the first `LOOKS_MAX` by score.
         """
-        # All that the node may take are in these two.
+        # Every candidate that the node may take is in `fixed` or in `by_stake`.
         fixed = self._of(self._fixed.walk(node.price_max_micro, node.owners))
         by_stake = self._of(
             entry[-1] for entry in self._by_stake.irange(None, (-node.limit_micro, inf))
@@ -342,7 +369,7 @@ class RankedCandidates:
         sources = (() if is_hidden else self, fixed, by_token, by_stake)
         pool = {one.did: one for source in sources for one in node.take(source, POOL_MAX)}
         if not pool and any(next(source, None) is not None for source in (fixed, by_stake)):
-            # Several restrictions together may hide the only one that the node may take.
+            # The node may take none of the first candidates of any order. Examine all candidates.
             return list(islice(filter(node.may_take, self), SHOWN_MAX))
         return pool.values()
 
@@ -350,12 +377,12 @@ class RankedCandidates:
         return (self._places[did][-1] for did in dids)
 
     def _pick_trial(self, seed: int, node: Node, best: Iterable[Candidate]) -> Candidate | None:
-        """Return the new agent that gets a trial, None without a trial."""
+        """Return the new agent that gets a trial, None if this attempt is no trial."""
         turn, lot = seed % BPS, seed // BPS
         on_trial = self._on_trial
         if turn >= self._rules.trial_share_bps or not on_trial:
             return None
-        # A trial is in place of a proven agent.
+        # Without a proven agent among the candidates, every choice is a new agent anyway.
         if all(map(self._is_new, best)) and all(map(self._is_new, node.take(self, POOL_MAX))):
             return None
         are_few = len(on_trial) <= LOOKS_MAX

@@ -1,11 +1,11 @@
-"""What ranks the candidates for a node, and the choice of one with its reasons; pure.
+"""Scores of the candidates for a node, and the reasons of a choice between candidates.
 
-A candidate's score is the weighted sum of five parts, each better when higher; the weights are
-settings. A choice carries its reasons, so that a payer can see the candidates and their scores.
-They are stored as the figures they follow from and are computed when they are read, because most
-are never read. `ranked_candidates.py` chooses.
+A candidate's score is the weighted sum of five parts. A higher part is better. The weights are
+settings. A choice has reasons, so that a payer can see the candidates and their scores. Most
+reasons are never read. A node's row therefore stores only the figures, and the reasons are
+computed from the figures when they are read. `ranked_candidates.py` makes the choice. Pure.
 Reference: features.md (Selection, Targeted routing), money.md (Reputation). Decision
-reputation-and-ranking, with the figures.
+reputation-and-ranking.
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ TOO_DEAR: Final = "too_dear"
 
 @dataclass(frozen=True, slots=True)
 class RankingRules:
-    """The weights of the parts, of which only the proportions count, and the share of trials.
+    """The weights of the parts of a score, and the share of trials.
 
-    `trial_tasks`: number of outcomes from which on an agent is no longer new. `trial_share_bps`:
-    the share of choices between new and proven agents that goes to a new one, basis points.
-    `weights`: in their order here. `proportions`: the same with a sum of 1.
+    Only the proportions of the weights matter. `trial_tasks`: an agent with fewer final outcomes is
+    new. `trial_share_bps`: if a node may take new and proven agents, the share of choices in which
+    a new agent gets a trial, basis points. `weights`: the five weights, in the order of their
+    fields. `proportions`: the weights, scaled to a sum of 1.
 
     Raises:
-        ValueError: no weight is more than 0.
+        ValueError: a weight is negative, or all weights are 0.
     """
 
     reputation: int = 25
@@ -51,7 +52,7 @@ class RankingRules:
         if min(weights) < 0 or sum(weights) <= 0:
             raise ValueError(f"got the weights {weights}, expected none below 0 and one above")
         shares = tuple(weight / sum(weights) for weight in weights)
-        # Derived once: choices are frequent.
+        # Computed only once, because choices are frequent.
         object.__setattr__(self, "weights", weights)
         object.__setattr__(self, "proportions", shares)
 
@@ -60,7 +61,10 @@ DEFAULT_RULES: Final = RankingRules()
 
 
 class Standing(NamedTuple):
-    """An agent's reputation in the form the ranking reads; all 0 to 1, `total` is a count."""
+    """The figures of an agent's reputation that the ranking uses.
+
+    `score`, `speed`, `success_rate`: 0 to 1. `total`: the number of final outcomes.
+    """
 
     score: float = NEUTRAL
     speed: float = NEUTRAL
@@ -72,14 +76,16 @@ UNPROVEN: Final = Standing()
 
 
 class Candidate(NamedTuple):
-    """An agent that offers the capability, from the view of the dispatching process.
+    """An agent that offers the capability, as the dispatching process knows it.
 
-    `price_micro`: its price; for an agent paid by tokens a comparable figure (`is_bounded` false:
-    the price limit does not apply). `in_flight`: its open and queued orders here. `order`: decides
-    between equals, by the order of registration, or of bidders by reputation and time. `load`: the
-    share of its capacity that it reports as taken, 0 to 1. `excluded`: why it must not be chosen;
-    it is shown, not ranked. `limit_micro_max`: the largest price limit for which the stake of
-    one paid by tokens suffices.
+    `price_micro`: the agent's price. For an agent that is paid by tokens it is a typical cost.
+    `is_bounded`: whether the node's price limit applies. It does not apply to agents that are paid
+    by tokens. `in_flight`: the open and queued dispatches of this process to the agent. `order`:
+    decides between candidates of equal score. For agents it is the order of registration, for
+    bidders it is the reputation and then the time of the bid. `load`: the share of the agent's
+    capacity that the agent reports as taken, 0 to 1. `excluded`: why the agent must not be chosen.
+    Excluded candidates are shown but not ranked. `limit_micro_max`: for an agent that is paid by
+    tokens, the largest price limit for which the agent's stake suffices.
     """
 
     did: str
@@ -96,12 +102,15 @@ class Candidate(NamedTuple):
 
     @property
     def taken_share(self) -> float:
-        """The share of its capacity that is taken, by what is known here or by its own report."""
+        """The taken share of the agent's capacity: by this process's count, or its report."""
         return max(self.in_flight / self.max_concurrency, self.load)
 
 
 class Weighed(NamedTuple):
-    """A candidate in a choice's reasons; `parts`: before weighting, empty if excluded."""
+    """A candidate in the reasons of a choice.
+
+    `parts`: the parts of the score before weighting, by name; empty for an excluded candidate.
+    """
 
     did: str
     price_micro: int
@@ -111,10 +120,11 @@ class Weighed(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """The data of a choice's reasons, best first.
+    """The figures from which the reasons of a choice are computed.
 
-    `ranked` and `excluded` have at most ten together; `unshown`: the number of further candidates.
-    `is_trial`: the choice went to a new agent for a trial, which is the last of the ranked.
+    `ranked`: candidates, the best first. `excluded`: candidates with the reason of their exclusion.
+    The two lists have at most ten candidates together. `unshown`: the number of further candidates.
+    `is_trial`: a new agent was chosen for a trial; it is the last of `ranked`.
     """
 
     ranked: Sequence[Candidate]
@@ -126,12 +136,12 @@ class Choice(NamedTuple):
 
     @property
     def did(self) -> str | None:
-        """The chosen agent, None without a candidate."""
+        """The chosen agent, None if no candidate was ranked."""
         return self.ranked[-1 if self.is_trial else 0].did if self.ranked else None
 
     @property
     def weighed(self) -> list[Weighed]:
-        """The reasons, computed on demand."""
+        """The reasons, computed at each access: the ranked candidates, then the excluded ones."""
         shown = [self._weigh(candidate) for candidate in self.ranked]
         return shown + [
             Weighed(candidate.did, candidate.price_micro, 0.0, {}, reason)
@@ -139,7 +149,7 @@ class Choice(NamedTuple):
         ]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the reasons as a workflow record shows them."""
+        """Return the reasons in the form that a workflow record shows."""
         return {
             "agentDid": self.did,
             "isTrial": self.is_trial,
@@ -148,7 +158,7 @@ class Choice(NamedTuple):
         }
 
     def to_text(self) -> str:
-        """Return the figures that the reasons follow from, as a node's row holds them."""
+        """Return the figures as the JSON text that a node's row stores."""
         ranked = [
             (did, asked, in_flight, most, load, standing[0], standing[1], standing[2])
             for did, asked, in_flight, most, _, load, standing, _, _, _, _ in self.ranked
@@ -166,7 +176,7 @@ class Choice(NamedTuple):
 
     @classmethod
     def of_text(cls, text: str) -> Choice:
-        """Return the choice whose figures a text holds."""
+        """Return the choice whose figures `to_text` wrote."""
         is_trial, unshown, cheapest_micro, weights, ranked, excluded = read_json(text)
         candidates = [
             Candidate(did, asked, in_flight, most, 0, load, Standing(*parts))
@@ -190,7 +200,11 @@ class Choice(NamedTuple):
 
 
 def build_standing(tally: Tally, *, latency_ms_max: int) -> Standing:
-    """Return an agent's standing, which the caller may cache until its next outcome."""
+    """Return an agent's standing, which the caller may cache until the agent's next outcome.
+
+    Args:
+        latency_ms_max: the average latency at which the speed is 0, milliseconds.
+    """
     return Standing(
         score(tally, latency_ms_max=latency_ms_max),
         speed(tally, latency_ms_max=latency_ms_max),
@@ -200,17 +214,17 @@ def build_standing(tally: Tally, *, latency_ms_max: int) -> Standing:
 
 
 def trial_seed(workflow_id: str, node: str, attempt: int) -> int:
-    """Return the seed of an attempt's trial decision, deterministic per attempt."""
+    """Return the seed of an attempt's trial decision; the same attempt gets the same seed."""
     digest = hashlib.blake2b(f"{workflow_id}/{node}/{attempt}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big")
 
 
 def render_reasons(text: str) -> str:
-    """Return the reasons of a choice as a workflow record shows them, compact JSON.
+    """Return the reasons of a choice as compact JSON, in the form that a workflow record shows.
 
     Args:
-        text: a node's; of an auction, and in rows that an older version wrote, it is as it is
-            shown.
+        text: the stored text of a node. Auctions and older versions stored the shown form, which
+            is returned unchanged.
     """
     if text.startswith("{"):
         return text
@@ -221,15 +235,19 @@ Place = tuple[float, float, Any, Candidate]
 
 
 def find_place(candidate: Candidate, cheapest_micro: float, rules: RankingRules) -> Place:
-    """Return a candidate's place, the least of which is the best.
+    """Return the sort key of a candidate; the best candidate has the lowest key.
 
-    By its score; of equal ones the less loaded, then the earlier registered. The parts: reputation;
-    success rate; speed; availability, 1 less the taken share of the agent's concurrency (its
-    reported load counts if it is higher, because other owners give it work too), below 0 for an
-    agent with a queue; price, the cheapest candidate's divided by its own.
+    The key compares the scores first, the highest first. Equal scores are decided by the lower
+    taken share, then by `order`. The score has five parts:
+
+    - the reputation score, the success rate and the speed of the agent;
+    - availability: 1 less the taken share of the agent's concurrency. If the reported load is
+      higher than this share, the load counts, because other owners dispatch to the agent too. For
+      an agent with a queue the availability is negative;
+    - price: the lowest price divided by the candidate's price, at most 1.
 
     Args:
-        cheapest_micro: the lowest price of a candidate that may be chosen.
+        cheapest_micro: the lowest price of a candidate that may be chosen, micro-credits.
     """
     reputation, availability, price, latency, success = rules.proportions
     _, asked, in_flight, max_concurrency, order, load, standing, _, _, _, _ = candidate

@@ -1,8 +1,9 @@
-"""The sources of a refund after a dispute.
+"""Splits a refund after a dispute over the accounts that pay it.
 
-The remaining payment is split as a payment of that size: the protocol returns its share of the fee
-and never keeps more than its rate of the remaining payment. The agent's part comes from its wallet,
-then its locked, then its free stake; a shortfall is reported, not covered.
+The amount that remains paid after the refund is split like a payment of that size: the protocol
+keeps at most its fee rate of this amount and returns the rest of the fee. The agent's part of the
+refund comes from its wallet, then from its locked stake, then from its free stake. If the balances
+do not suffice, the missing amount is only reported; no other account covers it.
 Reference: money.md (Disputes and refunds). Decision refunds-disputes-invoices-quotas.
 """
 
@@ -18,7 +19,7 @@ from core.money import credits_text
 
 @dataclass(frozen=True, slots=True)
 class RefundSources:
-    """The current balance of each source, micro-credits, 0 or more."""
+    """The current balances of the accounts that pay a refund, micro-credits, each 0 or more."""
 
     wallet_micro: int
     fee_micro: int
@@ -28,7 +29,7 @@ class RefundSources:
 
 @dataclass(frozen=True, slots=True)
 class RefundSplit:
-    """The amount from each source, micro-credits; `short_micro`: the shortfall."""
+    """The amount that each account pays, micro-credits; `short_micro`: the missing amount."""
 
     wallet_micro: int
     fee_micro: int
@@ -38,32 +39,38 @@ class RefundSplit:
 
     @property
     def refunded_micro(self) -> int:
-        """The payer's refund."""
+        """The amount that the payer gets back."""
         return self.wallet_micro + self.fee_micro + self.stake_locked_micro + self.stake_free_micro
 
     @property
     def agent_micro(self) -> int:
-        """The agent's part, from all of its accounts."""
+        """The sum of the amounts from the agent's accounts."""
         return self.wallet_micro + self.stake_locked_micro + self.stake_free_micro
 
 
 def split_refund(
     refund_micro: int, *, paid: PaymentSplit, refunded: PaymentSplit, sources: RefundSources
 ) -> RefundSplit:
-    """Split a refund of one payment over its sources.
+    """Split a refund of one payment over the accounts that pay it.
 
-    1. A refund is at most the remaining payment. 2. The fee's part reduces the fee to its share of
-    the payment that remains after it, rounded down. 3. The agent pays the rest: wallet, locked
-    stake, free stake. 4. A missing balance is a shortfall; neither side covers the other's.
+    1. The refund is at most the amount that is still paid.
+    2. The protocol keeps its fee on the amount that remains paid after the refund, rounded down. It
+       returns the rest of the fee.
+    3. The agent pays the rest of the refund: from its wallet, its locked stake, its free stake.
+    4. If a balance does not suffice, the missing amount is a shortfall. Neither the agent nor the
+       protocol covers the shortfall of the other.
 
     Args:
         refund_micro: the gross amount, micro-credits, more than 0.
-        paid: the payment's two parts, as settled.
-        refunded: the parts refunded before.
-        sources: the balances of the sources.
+        paid: the two parts of the payment when it was settled.
+        refunded: the parts of the payment that earlier refunds returned.
+        sources: the balances of the accounts.
 
     Raises:
-        ServiceError: the refund is 0, negative, or above the remaining payment (INVALID_REQUEST).
+        ServiceError: the refund is 0, negative, or above the amount that is still paid
+            (INVALID_REQUEST).
+
+    Reference: money.md (Disputes and refunds).
     """
     paid_micro = paid.agent_micro + paid.fee_micro
     left_micro = paid_micro - refunded.agent_micro - refunded.fee_micro
@@ -76,7 +83,7 @@ def split_refund(
         raise ServiceError(ErrorCode.INVALID_REQUEST, detail, (problem,))
     fee_left_micro = paid.fee_micro - refunded.fee_micro
     fee_kept_micro = paid.fee_micro * (left_micro - refund_micro) // paid_micro
-    # After an earlier shortfall, one side may have refunded less or more than its part.
+    # After an earlier shortfall, the agent or the protocol may have returned less than its part.
     fee_micro = min(max(0, fee_left_micro - fee_kept_micro), refund_micro)
     wanted_micro = refund_micro - fee_micro
     assert wanted_micro <= left_micro - fee_left_micro, (refund_micro, paid, refunded)
@@ -89,13 +96,15 @@ def split_refund(
 
 
 def share_refund(refund_micro: int, left_micro: Sequence[int]) -> list[int]:
-    """Divide a workflow's refund over its payments, in proportion to their remaining amounts.
+    """Divide a workflow's refund over its payments, in proportion to the amounts still paid.
 
-    Each share is rounded down; the remainder goes one by one, from the first on, to rounded shares.
+    Each share is rounded down. The remaining micro-credits are added one by one to the shares that
+    were rounded, beginning with the first.
 
     Args:
-        refund_micro: micro-credits, 0 up to the sum of `left_micro`.
-        left_micro: the remaining amount of each payment, micro-credits, in order of settlement.
+        refund_micro: the refund, micro-credits, 0 to the sum of `left_micro`.
+        left_micro: the amount of each payment that is still paid, micro-credits, in the order of
+            settlement.
     """
     whole = sum(left_micro)
     assert 0 <= refund_micro <= whole, (refund_micro, whole)

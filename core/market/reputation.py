@@ -1,9 +1,9 @@
-"""An agent's reputation: outcome counts, rates, one score, and the stake it must put up.
+"""An agent's reputation: outcome counts, rates, the score, and the stake that the score requires.
 
-Integer arithmetic up to the score's six decimals, so that a rebuild from history gives the same
-numbers exactly. `core/workflow/rules/node_ends.py` decides how a node's end counts, `slashing.py`
-which failures cost stake. Reference: money.md (Reputation, Promised time). Decision
-reputation-and-ranking.
+All arithmetic is on integers until a figure is rounded to six decimals. A rebuild from history
+therefore gives exactly the same figures. `core/workflow/rules/node_ends.py` decides which outcome a
+node's end is. `slashing.py` decides which failures cost stake.
+Reference: money.md (Reputation, Promised time). Decision reputation-and-ranking.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from msgspec.structs import replace
 
 from core.market.settlement import FEE_BPS_MAX
 
-# The time in which an agent promises its result: the bid's `etaMs`, else that of the capability in
-# its card, else this. An attempt that its payer cuts before is no fault of the agent.
+# The promised time of an agent whose bid and card have no `etaMs`. If the payer ends an attempt
+# before the promised time has passed, the agent is not at fault.
 PROMISED_MS: Final = 10_000
-# The average latency at which the speed counts nothing.
+# The average latency at which the speed is 0.
 LATENCY_MS_MAX: Final = 60_000
 
 NEUTRAL: Final = 0.5
@@ -31,7 +31,7 @@ _NEUTRAL_RATIO: Final[_Ratio] = (1, 2)
 
 
 class Outcome(StrEnum):
-    """How a node ended for the agent of its last attempt."""
+    """The outcome of a node for the agent of the node's last attempt."""
 
     SUCCESSFUL = "successful"
     FAILED = "failed"
@@ -41,7 +41,8 @@ class Outcome(StrEnum):
 class Tally(Struct, frozen=True, gc=False):
     """Counts of an agent's final outcomes, and the total latency of its successes.
 
-    `paid_…`: of these, the outcomes of nodes with a price above 0.
+    The fields `paid_…` count only outcomes of nodes with a price above 0. The other fields count
+    all outcomes.
     """
 
     successful: int = 0
@@ -54,12 +55,12 @@ class Tally(Struct, frozen=True, gc=False):
     paid_latency_ms_sum: int = 0
 
     def counted(self, *, asks_price: bool) -> Tally:
-        """Return the outcomes that count for an agent now, by themselves.
+        """Return a tally of only the outcomes that count for the agent's reputation.
 
-        What was done for nothing says nothing of an agent that asks a price (money.md, Reputation).
+        Unpaid work does not count for an agent that asks a price (money.md, Reputation).
 
         Args:
-            asks_price: whether the agent asks a price; else all outcomes count.
+            asks_price: whether the agent currently asks a price; otherwise all outcomes count.
         """
         if not asks_price:
             return Tally(self.successful, self.failed, self.cancelled, self.latency_ms_sum)
@@ -77,26 +78,28 @@ class Tally(Struct, frozen=True, gc=False):
 
     @property
     def success_rate(self) -> float:
-        """Successes among successes and failures, 0.5 while there is neither."""
+        """Successes divided by successes and failures, 0 to 1; 0.5 while there are neither."""
         return _millionths(_success(self)) / _MILLION
 
     @property
     def completion_rate(self) -> float:
-        """Outcomes that were not cancelled among all, 0.5 while there is none."""
+        """Outcomes that were not cancelled divided by all outcomes, 0 to 1; 0.5 without any."""
         return _millionths(_completion(self)) / _MILLION
 
     @property
     def latency_ms_avg(self) -> int | None:
-        """Milliseconds per success, rounded half up; None without one."""
+        """Average latency of the successes, milliseconds, rounded half up; None without one."""
         if self.successful == 0:
             return None
         return (2 * self.latency_ms_sum + self.successful) // (2 * self.successful)
 
     def after(self, outcome: Outcome, latency_ms: int = 0) -> Tally:
-        """Return the tally with one more outcome; only a success's latency counts.
+        """Return the tally with one more outcome, without a change of the fields `paid_…`.
 
         Args:
-            latency_ms: the latency of the successful attempt, milliseconds, 0 or more.
+            outcome: the outcome to add.
+            latency_ms: the latency of the attempt, milliseconds, 0 or more; ignored unless the
+                outcome is a success.
         """
         assert latency_ms >= 0, latency_ms
         if outcome is Outcome.SUCCESSFUL:
@@ -110,9 +113,9 @@ class Tally(Struct, frozen=True, gc=False):
 def score(tally: Tally, *, latency_ms_max: int) -> float:
     """Return the overall score, 0 to 1, rounded half up to 6 decimals.
 
-    0.5 success rate + 0.3 speed + 0.2 completion rate. A part without data is neutral (0.5), except
-    the speed of an agent that has failed and never succeeded: that is 0, because otherwise its
-    first success could lower its score.
+    The score is 0.5 × success rate + 0.3 × speed + 0.2 × completion rate. A part without data is
+    0.5 (neutral). The speed of an agent with failures and without a success is 0. If it were
+    neutral, the agent's first success could lower its score.
 
     Args:
         latency_ms_max: the average latency at which the speed is 0, milliseconds, 0 or more.
@@ -132,22 +135,22 @@ def score(tally: Tally, *, latency_ms_max: int) -> float:
 
 
 def speed(tally: Tally, *, latency_ms_max: int) -> float:
-    """Return the speed part of the score, 0 to 1 (see `score`)."""
+    """Return the speed, one part of the score, 0 to 1 (see `score`)."""
     return _millionths(_speed(tally, latency_ms_max)) / _MILLION
 
 
 def stake_required_micro(price_micro: int, *, stake_bps: int, score: float) -> int:
-    """Return the stake that a node of this price requires of an agent of this score, rounded up.
+    """Return the stake that a node requires of its agent, micro-credits, rounded up.
 
-    price x bps / 10,000 x (1.5 - score): 0.5 times for the best score, 1.5 times for the worst; at
-    most the price, so that a payer never gains more than that by a failure.
+    The stake is price × stake_bps / 10,000 × (1.5 − score), and at most the price. Because of this
+    maximum, a slash never pays a payer more than the node's price.
 
     Args:
-        price_micro: micro-credits, 0 or more.
-        stake_bps: basis points, 0 to 10,000.
-        score: 0 to 1, at most 6 decimals count.
+        price_micro: the node's price, micro-credits, 0 or more.
+        stake_bps: the stake at a score of 0.5, basis points of the price, 0 to 10,000.
+        score: the agent's score, 0 to 1; only 6 decimals count.
 
-    money.md (Slashing).
+    Reference: money.md (Slashing).
     """
     assert price_micro >= 0, price_micro
     assert 0 <= stake_bps <= FEE_BPS_MAX, stake_bps
@@ -157,19 +160,21 @@ def stake_required_micro(price_micro: int, *, stake_bps: int, score: float) -> i
 
 
 def price_reach_micro(stake_micro: int, *, stake_bps: int, score: float) -> int:
-    """Return the highest price for which a stake suffices an agent of this score.
+    """Return the highest price for which an agent's stake suffices, micro-credits.
+
+    This is the inverse of `stake_required_micro`.
 
     Args:
-        stake_micro: micro-credits, 0 or more.
-        stake_bps: basis points, 1 to 10,000.
-        score: 0 to 1, at most 6 decimals count.
+        stake_micro: the agent's stake, micro-credits, 0 or more.
+        stake_bps: the stake at a score of 0.5, basis points of the price, 1 to 10,000.
+        score: the agent's score, 0 to 1; only 6 decimals count.
     """
     whole = FEE_BPS_MAX * _MILLION
     return stake_micro * whole // min(stake_bps * _stake_factor(score), whole)
 
 
 def _stake_factor(score: float) -> int:
-    """Return 1.5 less the score, in millionths."""
+    """Return 1.5 − score, in millionths."""
     return 3 * _MILLION // 2 - round(score * _MILLION)
 
 

@@ -1,7 +1,7 @@
-"""The split of a node's payment between its agent and the protocol.
+"""Splits a node's payment between its agent and the protocol.
 
-Integers only; the parts always sum to the whole. Reference: money.md (Settlement, Fees, Work of
-peers).
+All amounts are integers, and the two parts always add up to the payment.
+Reference: money.md (Settlement, Fees, Work of peers).
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ FEE_BPS_MAX: Final = 10_000
 
 
 class PaymentSplit(NamedTuple):
-    """The two parts of a payment, micro-credits; a part of zero makes no ledger entry.
+    """The two parts of a payment, micro-credits; a part of 0 makes no ledger entry.
 
-    A tuple, because every payment builds one and a frozen dataclass is slower to build.
+    Every payment builds a `PaymentSplit`, and a tuple is built faster than a frozen dataclass.
     """
 
     agent_micro: int
@@ -22,14 +22,15 @@ class PaymentSplit(NamedTuple):
 
 
 def split_payment(gross_micro: int, fee_bps: int) -> PaymentSplit:
-    """Split a gross payment: the fee is rounded down, the rest is the agent's.
+    """Split a gross payment: the fee is rounded down, and the agent gets the rest.
 
-    The protocol never takes more than its rate, and no micro-credit is lost or made (money.md,
-    Fees).
+    So the protocol never takes more than its rate, and no micro-credit is lost or created.
 
     Args:
-        gross_micro: micro-credits, ≥ 0.
-        fee_bps: basis points, 0..10 000; 500 means 5 percent.
+        gross_micro: the payment, micro-credits, 0 or more.
+        fee_bps: the protocol's fee, basis points, 0 to 10,000; 500 means 5 percent.
+
+    Reference: money.md (Fees).
     """
     assert gross_micro >= 0, gross_micro
     assert 0 <= fee_bps <= FEE_BPS_MAX, fee_bps
@@ -38,11 +39,11 @@ def split_payment(gross_micro: int, fee_bps: int) -> PaymentSplit:
 
 
 def gross_of(net_micro: int, fee_bps: int) -> int:
-    """Return the payment of which the agent's part is exactly this.
+    """Return the gross payment whose agent's part is exactly an amount, micro-credits.
 
     Args:
-        net_micro: micro-credits, ≥ 0.
-        fee_bps: basis points, below 10 000.
+        net_micro: the agent's part, micro-credits, 0 or more.
+        fee_bps: the protocol's fee, basis points, below 10,000.
     """
     gross_micro = net_micro * FEE_BPS_MAX // (FEE_BPS_MAX - fee_bps)
     assert split_payment(gross_micro, fee_bps).agent_micro == net_micro, (net_micro, fee_bps)

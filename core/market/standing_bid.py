@@ -1,4 +1,4 @@
-"""Standing bids of agent cards, and the offer that live and standing bids share.
+"""Parses the bids of agents: live bids, and standing bids in agent cards.
 
 Pure. Reference: money.md (Auctions). Decision auctions.
 """
@@ -19,9 +19,11 @@ ETA_MS_MAX: Final = 30 * 24 * 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """The terms of a bid, live or standing: micro-credits, milliseconds.
+    """The terms of a live or standing bid.
 
-    `stake_micro` None: as much as is required.
+    `amount_micro`: the bid, micro-credits. `eta_ms`: the time in which the agent promises its
+    result, milliseconds. `stake_micro`: the stake that the agent offers, micro-credits; None: as
+    much as is required.
     """
 
     amount_micro: int
@@ -33,10 +35,12 @@ def parse_offer(raw: Any, path: str = "") -> tuple[Offer | None, list[Problem]]:
     """Parse `bidAmount`, `etaMs?` and `stakeOffered?` of a bid's body or a card's standing bid.
 
     Args:
-        raw: the object; unknown members are ignored.
-        path: its path in the client's input.
+        raw: the JSON value of the bid; unknown members are ignored.
+        path: the path of this value in the client's input.
 
-    Returns: the offer, None when there is a problem, and every problem found.
+    Returns:
+        The offer, None if there is a problem, and the list of all problems.
+
     Reference: money.md (Auctions).
     """
     if type(raw) is not dict:
@@ -55,13 +59,15 @@ def parse_offer(raw: Any, path: str = "") -> tuple[Offer | None, list[Problem]]:
 
 
 def parse_eta(raw: Mapping[str, Any], path: str = "") -> tuple[int | None, list[Problem]]:
-    """Parse the `etaMs?` of a bid, or of a capability in a card: the time that an agent promises.
+    """Parse `etaMs?`, the promised time, of a bid or of a capability in a card.
 
     Args:
-        raw: the object; other members are ignored.
-        path: its path in the client's input.
+        raw: the bid or the capability; other members are ignored.
+        path: the path of this object in the client's input.
 
-    Returns: milliseconds, None without one, and the problem found.
+    Returns:
+        The promised time in milliseconds, None without a valid one, and the list of problems, which
+        has at most one.
     """
     eta_ms = as_whole(raw.get("etaMs"))
     if eta_ms is None or (type(eta_ms) is int and 0 <= eta_ms <= ETA_MS_MAX):
@@ -71,7 +77,7 @@ def parse_eta(raw: Mapping[str, Any], path: str = "") -> tuple[int | None, list[
 
 
 def standing_offers(capabilities: list[Mapping[str, Any]]) -> dict[str, Offer]:
-    """Return a stored card's valid standing bids by capability."""
+    """Return the valid standing bids of a stored card, by capability id."""
     offers = {}
     for capability in capabilities:
         if capability.get("standingBid") is not None:

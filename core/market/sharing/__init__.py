@@ -1,1 +1,1 @@
-"""Who may have how much of what is scarce: turns, shares and quotas of payers."""
+"""How payers share limited resources: round-robin queues, fair shares and quotas."""

@@ -1,11 +1,11 @@
 """A weighted round-robin queue over payers.
 
-Theory of operation: payers with waiting items form a ring; the first is served `weight` times, then
-moves to the ring's end. Between two turns of a payer, every other payer is served at most its own
-weight. A new payer is inserted before the payer that was served last, if that is the ring's end, so
-that it waits for no second turn of the same payer. Every operation is O(1), and nothing is kept of
-an item that was taken or dropped, nor of a payer without items.
-Pure.
+Theory of operation. Payers with waiting items form a ring. The first payer of the ring has the
+turn: as many of its items as its weight are taken, then it moves to the end of the ring. Between
+two turns of a payer, every other payer has at most one turn. A new payer joins at the end of the
+ring. If the payer there is the one whose turn has just ended, the new payer is inserted before it
+and so does not wait for two turns of the same payer. Every operation is O(1). The queue stores
+nothing about items that were taken or dropped, nor about payers without items. Pure.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ WEIGHT_MAX = 1_000
 
 @dataclass(slots=True)
 class _PayerQueue(Generic[Key, Item]):
-    """One payer's waiting items, and how many of a turn's services are left."""
+    """One payer's waiting items, and its turn.
+
+    `turns`: the items that may be taken in one turn. `turns_left`: how many of these are left.
+    """
 
     turns: int
     turns_left: int
@@ -31,23 +34,30 @@ class _PayerQueue(Generic[Key, Item]):
 
 
 class FairQueue(Generic[Key, Item]):
-    """Items by key, served round robin over payers.
+    """Items by key, taken round robin over payers.
 
     Args:
-        weight_of: a payer's weight, 1 or more: its services per turn.
+        weight_of: returns the weight of a payer: the items that are taken in one turn of the payer,
+            1 to `WEIGHT_MAX`.
     """
 
     def __init__(self, weight_of: Callable[[str], int] = lambda _: 1) -> None:
         self._weight_of = weight_of
         self._payers: dict[Key, str] = {}
         self._ring: OrderedDict[str, _PayerQueue[Key, Item]] = OrderedDict()
-        self._last: str | None = None  # whose turn has ended last
+        self._last: str | None = None  # the payer whose turn ended last
 
     def __len__(self) -> int:
         return len(self._payers)
 
     def put(self, payer: str, key: Key, item: Item) -> None:
-        """Add an item to the end of its payer's queue; its key must not be waiting."""
+        """Add an item to the end of its payer's queue.
+
+        Args:
+            payer: the payer of the item.
+            key: a key that no waiting item has.
+            item: the item.
+        """
         assert key not in self._payers, f"{key} waits already"
         queue = self._ring.get(payer)
         if queue is None:
@@ -61,11 +71,11 @@ class FairQueue(Generic[Key, Item]):
         self._payers[key] = payer
 
     def take(self, may: Callable[[str, Item], bool] | None = None) -> Item | None:
-        """Remove and return the next item; None without an item of a payer that may be served.
+        """Remove and return the next item; None if no item may be taken.
 
         Args:
-            may: whether a payer may be served now, with its first item; others wait until their
-                next turn; None: every payer.
+            may: returns whether the first item of a payer may be taken now. If not, the payer moves
+                to the end of the ring. None: every item may be taken.
         """
         for _ in range(len(self._ring)):
             payer, queue = next(iter(self._ring.items()))
@@ -85,12 +95,12 @@ class FairQueue(Generic[Key, Item]):
         return None
 
     def take_of(self, payer: str) -> Item | None:
-        """Return the payer's first item out of its turn; None when the payer has none."""
+        """Remove and return a payer's first item out of turn; None if the payer has no items."""
         queue = self._ring.get(payer)
         return None if queue is None else self.drop(next(iter(queue.items)))
 
     def drop(self, key: Key) -> Item | None:
-        """Remove an item; None when it does not wait."""
+        """Remove an item by its key and return it; None if no item with this key waits."""
         payer = self._payers.pop(key, None)
         if payer is None:
             return None
@@ -101,12 +111,15 @@ class FairQueue(Generic[Key, Item]):
         return item
 
     def waiting_of(self, payer: str) -> int:
-        """Return how many items of a payer wait."""
+        """Return the number of a payer's waiting items."""
         queue = self._ring.get(payer)
         return 0 if queue is None else len(queue.items)
 
     def _leave(self, payer: str, queue: _PayerQueue[Key, Item]) -> None:
-        """Take a payer without items off the ring; it returns at the end, so it gains nothing."""
+        """Remove a payer without items from the ring.
+
+        With new items, the payer joins the ring at its end, so it gains no earlier turn.
+        """
         del self._ring[payer]
         if queue.turns_left < queue.turns:
             self._last = payer
@@ -116,10 +129,13 @@ class FairQueue(Generic[Key, Item]):
 
 
 def parse_weights(texts: Iterable[str]) -> Mapping[str, int]:
-    """Return weights by payer from `did=weight` texts.
+    """Return the weights of payers, by DID.
+
+    Args:
+        texts: texts of the form `did=weight`.
 
     Raises:
-        ValueError: a text has another form, or a weight is outside 1 to 1,000.
+        ValueError: a text does not have this form, or a weight is not 1 to `WEIGHT_MAX`.
     """
     weights = {}
     for text in texts:

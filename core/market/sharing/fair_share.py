@@ -1,9 +1,10 @@
-"""How much of a process's room one payer may fill: most of it alone, never all of it.
+"""Limits how many places of a shared capacity one payer may hold.
 
-Theory of operation: dynamic thresholds, as switches share their buffers. A payer may hold `ALONE`
-times what is free, so one payer alone fills 8/9 of the room, and the next ones parts of the rest. A
-payer that holds less than `SMALL` of the room is let in although others have filled it; so the
-room is no hard bound, but twice the room is. Pure. Decision ledger-writer.
+Theory of operation. The limit is a dynamic threshold, as in the shared buffers of network switches:
+a payer may hold `ALONE` times the number of free places. A single payer can therefore hold 8/9 of
+all places, and further payers share the rest. A payer that holds less than 1/`SMALL` of the places
+gets one more even if no place is free. The capacity is therefore not a hard limit, but `HARD` times
+the capacity is. Pure. Decision ledger-writer.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ HARD: Final = 2
 
 
 class Held:
-    """How much each holder has of something, and all of them together.
+    """The amount of a resource that each holder has, and the total.
 
-    A holder that has nothing is not kept.
+    Holders that have nothing are not stored.
     """
 
     __slots__ = ("_by_holder", "total")
@@ -32,16 +33,16 @@ class Held:
         return len(self._by_holder)
 
     def of(self, holder: str) -> int:
-        """Return how much a holder has."""
+        """Return the amount that a holder has; 0 for an unknown holder."""
         return self._by_holder.get(holder, 0)
 
     def add(self, holder: str, amount: int = 1) -> None:
-        """Count what a holder has got, 0 or more."""
+        """Add an amount, 0 or more, to a holder."""
         self._by_holder[holder] = self._by_holder.get(holder, 0) + amount
         self.total += amount
 
     def remove(self, holder: str, amount: int = 1) -> None:
-        """Count what a holder has given back, 0 or more."""
+        """Subtract an amount, 0 or more, that a holder returns."""
         left = self._by_holder.get(holder, 0) - amount
         assert left >= 0, "more is given back than was taken"
         self.total -= amount
@@ -55,8 +56,8 @@ def has_room(held: int, taken: int, room: int) -> bool:
     """Return whether a payer may take one more place.
 
     Args:
-        held: places that this payer holds, 0 or more.
-        taken: places that all payers hold.
-        room: places for all, 1 or more.
+        held: the number of places that this payer holds, 0 or more.
+        taken: the number of places that all payers hold together.
+        room: the capacity: the number of places for all payers, 1 or more.
     """
     return taken < HARD * room and held < max(room // SMALL, ALONE * (room - taken))

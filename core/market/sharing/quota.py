@@ -1,8 +1,9 @@
-"""A payer's quota: workflows and spend per day, concurrent workflows.
+"""Quotas of payers: workflows per day, spend per day, and concurrent workflows.
 
-A workflow counts on the day of its publish (UTC), first with its whole hold, after its end with its
-cost. The caller checks and counts in one transaction, so that parallel publishes cannot exceed the
-quota. Reference: money.md (Quotas), http.md (Request limits).
+A workflow counts on the day of its publish (UTC). Its hold counts until the workflow ends, and its
+cost counts afterwards. The caller checks the quota and counts the workflow in one transaction, so
+that parallel publishes cannot exceed the quota.
+Reference: money.md (Quotas), http.md (Request limits).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ WITHIN_QUOTA: Final = "Within quota"
 
 @dataclass(frozen=True, slots=True)
 class QuotaLimits:
-    """A payer's limits; None: no limit of this kind."""
+    """The limits of a payer; None: this limit does not exist."""
 
     workflows_per_day: int | None = None
     workflows_concurrent: int | None = None
@@ -28,7 +29,11 @@ class QuotaLimits:
 
 @dataclass(frozen=True, slots=True)
 class QuotaUsage:
-    """A payer's usage: workflows published today, their hold or cost, workflows running now."""
+    """The usage of a payer.
+
+    `workflows_today`: workflows published today. `spend_micro_today`: the sum of their holds or
+    costs, micro-credits. `workflows_running`: workflows that have not ended.
+    """
 
     workflows_today: int = 0
     spend_micro_today: int = 0
@@ -36,25 +41,25 @@ class QuotaUsage:
 
     @property
     def spend_cents_today(self) -> int:
-        """The day's spend as shown, in cents, rounded up."""
+        """Today's spend as users see it, cents, rounded up."""
         return cents_ceil(self.spend_micro_today)
 
 
 @dataclass(frozen=True, slots=True)
 class QuotaVerdict:
-    """Whether one more workflow may be published, and the reason as a sentence."""
+    """Whether a payer may publish one more workflow, and the reason as a sentence."""
 
     is_allowed: bool
     reason: str
 
 
 def judge_quota(limits: QuotaLimits | None, usage: QuotaUsage, spend_micro: int) -> QuotaVerdict:
-    """Say whether a payer may publish one more workflow now.
+    """Decide whether a payer may publish one more workflow now.
 
     Args:
         limits: the payer's limits, None without a quota.
-        usage: the payer's usage without this workflow.
-        spend_micro: this workflow's hold, micro-credits, 0 or more.
+        usage: the payer's usage without the new workflow.
+        spend_micro: the new workflow's hold, micro-credits, 0 or more.
 
     Reference: money.md (Quotas).
     """
@@ -71,7 +76,7 @@ def judge_quota(limits: QuotaLimits | None, usage: QuotaUsage, spend_micro: int)
             False, f"Concurrent workflows: {usage.workflows_running} of {most} are running"
         )
     most = limits.spend_cents_per_day
-    # The exact sum: rounding each workflow up would refuse workflows that still fit.
+    # The sum is compared exactly, because rounded amounts would refuse workflows that still fit.
     if most is not None and usage.spend_micro_today + spend_micro > most * MICRO_PER_CENT:
         used, wanted = usage.spend_cents_today, cents_ceil(spend_micro)
         return QuotaVerdict(False, f"Daily spend: {used} of {most} cents used, {wanted} wanted")
@@ -79,10 +84,16 @@ def judge_quota(limits: QuotaLimits | None, usage: QuotaUsage, spend_micro: int)
 
 
 def day_start_ms(at_ms: int) -> int:
-    """Return the UTC midnight at the start of this time's day (money.md, Quotas)."""
+    """Return the UTC midnight before a time; both are Unix milliseconds (money.md, Quotas)."""
     return at_ms - at_ms % DAY_MS
 
 
 def resets_at_ms(at_ms: int) -> int:
-    """Return the next UTC midnight, when the daily counters start again (money.md, Quotas)."""
+    """Return the next UTC midnight after a time; the daily counts start again then.
+
+    Args:
+        at_ms: the time, Unix milliseconds.
+
+    Reference: money.md (Quotas).
+    """
     return day_start_ms(at_ms) + DAY_MS
