@@ -1,1 +1,1 @@
-"""Peers: other Callboard deployments that take work from this one and give work to it."""
+"""Peers: other Callboard deployments with which this deployment exchanges work."""

@@ -1,6 +1,6 @@
-"""The orders of a peer in both books: what was charged there, and what was received here.
+"""Compares the orders sent to a peer: the amounts charged there with the amounts received here.
 
-Pure: the rows of both sides go in, the sums and the differences come out.
+An order is the workflow at the peer that an attempt here has published. Pure.
 Reference: money.md (Work of peers).
 """
 
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 
 class OrderHere(NamedTuple):
-    """An attempt that ended here, with what the clearing account received for it."""
+    """An attempt that ended here, with the amount that the peer's clearing account received."""
 
     outcome: str
     ended_ms: int
@@ -20,7 +20,7 @@ class OrderHere(NamedTuple):
 
 
 class OrderThere(NamedTuple):
-    """The workflow of an order at the peer, with what was charged for it."""
+    """The workflow of an order at the peer, with the amount that the peer charged for it."""
 
     workflow_id: str
     created_ms: int
@@ -28,13 +28,19 @@ class OrderThere(NamedTuple):
     charged_micro: int
 
 
-# An order whose charge is not what was received; None: unknown on that side.
+# The id of an order whose charged and received amounts differ, and the order on both sides; None if
+# that side does not know the order.
 Difference = tuple[str, OrderHere | None, OrderThere | None]
 
 
 @dataclass
 class Comparison:
-    """The sums of all orders of a period that have ended on both sides, and the differences."""
+    """The sums over all orders of a period that have ended on both sides, and the differences.
+
+    `order_count`: orders that the peer knows. `open_orders`: orders that have not ended on both
+    sides. `lost_micro`: the part of `charged_micro` that was not received because the attempt
+    failed here. `differences`: the other orders whose amounts differ.
+    """
 
     order_count: int = 0
     open_orders: int = 0
@@ -54,13 +60,14 @@ def compare(
 ) -> Comparison:
     """Compare the orders of a period.
 
-    An order belongs to the period in which its attempt ended here. An order of which nothing is
-    known here belongs to the period in which it was published. So each order is in one period.
+    An order belongs to the period in which its attempt ended here. An order that is unknown here
+    belongs to the period in which it was published. So each order is in exactly one period.
 
     Args:
-        here, there: by the orders' ids; orders of other periods may be among them.
-        open_ids: orders whose attempts have not ended here.
-        start_ms, end_ms: the period; its end is excluded.
+        here, there: the orders known on each side, by order id; orders of other periods are
+            ignored.
+        open_ids: the ids of orders whose attempts have not ended here.
+        start_ms, end_ms: the period, Unix milliseconds; `end_ms` is excluded.
     """
     found = Comparison()
     for order_id in sorted(here.keys() | there.keys()):

@@ -1,7 +1,7 @@
-"""The documents that peers sign for each other: heartbeats, and pages of trust events.
+"""Signed documents that peers exchange: heartbeats and pages of trust events.
 
-A signature covers the canonical form of all other members of the document. Pure: the clock and the
-key are arguments. Reference: features.md (Peers).
+The signature of a document covers the canonical form of all its other members. Pure.
+Reference: features.md (Peers).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from core.trust.signing_keys import SigningKey, key_id_of, signing_key_rotation_
 
 HEARTBEAT_BYTES_MAX: Final = 64 * 1024
 TRUST_PAGE_EVENTS: Final = 500
-# Difference between the time of a heartbeat and the receiver's clock.
+# The largest accepted difference between a heartbeat's time and the receiver's clock.
 AT_MS_MAX: Final = 60_000
 ROTATIONS_MAX: Final = 20
 
@@ -37,15 +37,18 @@ def deployment_did(first_public_key: str) -> str:
     """Return the DID of a deployment, which stays the same when the deployment rotates its key.
 
     Args:
-        first_public_key: base64 of its first signing key.
+        first_public_key: the deployment's first public key, base64.
     """
     return DEPLOYMENT_DID + key_id_of(first_public_key)
 
 
 def clearing_did(did: str) -> str:
-    """Return the DID of the account that gets the payments for a peer's work.
+    """Return the DID of the clearing account, which gets the payments for a peer's work.
 
-    No key belongs to this DID, so nobody can sign as it.
+    No key belongs to this DID, so nobody can sign with it.
+
+    Args:
+        did: the DID of the peer.
     """
     return CLEARING_DID + did.removeprefix(DEPLOYMENT_DID)
 
@@ -66,8 +69,13 @@ def heartbeat_of(
     """Return a signed heartbeat.
 
     Args:
-        state: region, counts, load and capabilities, the most important capabilities first.
-        rotations: later keys of the deployment, the current one last, each with its proof.
+        state: region, counts, load and capabilities of this deployment. The most important
+            capabilities come first, because the heartbeat has only as many as fit in.
+        did: the DID of this deployment.
+        key: the current signing key.
+        rotations: the keys after the first one, each with the proof by its predecessor; the current
+            key is last.
+        now_ms: the current time, Unix milliseconds.
     """
     offers, size = [], 0
     for offer in state["capabilities"][:OFFERS_MAX]:
@@ -89,14 +97,15 @@ def heartbeat_of(
 def check_signed_heartbeat(
     document: Mapping[str, Any], heartbeat: PeerHeartbeat, *, now_ms: int
 ) -> None:
-    """Refuse a heartbeat whose time is more than 60 s off, or whose signature does not verify with
-    its `publicKey`.
+    """Refuse a heartbeat whose time is more than 60 s off or whose signature is wrong.
 
-    This proves only that the sender has that key. `current_key` checks that the key is the peer's.
+    The signature is verified with the heartbeat's own `publicKey`. This proves only that the sender
+    has that key. `current_key` checks that the key belongs to the peer.
 
     Args:
-        document: as it was received.
-        heartbeat: read from the document.
+        document: the received JSON object.
+        heartbeat: the heartbeat that was read from the document.
+        now_ms: the current time, Unix milliseconds.
 
     Raises:
         ServiceError: INVALID_REQUEST, INVALID_SIGNATURE.
@@ -114,7 +123,7 @@ def check_heartbeat_bounds(heartbeat: PeerHeartbeat) -> None:
     """Refuse a heartbeat with too many capabilities or keys.
 
     Raises:
-        ServiceError: INVALID_REQUEST.
+        ServiceError: a list is too long (INVALID_REQUEST).
     """
     for name, given, most in (
         ("capabilities", heartbeat.capabilities, OFFERS_MAX),
@@ -125,15 +134,17 @@ def check_heartbeat_bounds(heartbeat: PeerHeartbeat) -> None:
 
 
 def current_key(heartbeat: PeerHeartbeat, known_key: str) -> str:
-    """Return the current key of a heartbeat's sender, as the heartbeat proves it.
+    """Return the `publicKey` of a heartbeat if it is proven to be the sender's current key.
 
-    That is the known key, or a later key of an unbroken chain in which each key signs the next.
+    It is proven if it is the known key, or if an unbroken chain of `rotations` leads from the known
+    key to it. In such a chain each key signs the next.
 
     Args:
-        known_key: the newest key of the sender that the receiver knows.
+        heartbeat: the received heartbeat.
+        known_key: the newest key of the sender that the receiver knows, base64.
 
     Raises:
-        ServiceError: INVALID_SIGNATURE; there is no such chain from the known key.
+        ServiceError: the key is not proven (INVALID_SIGNATURE).
     """
     if heartbeat.public_key == known_key:
         return known_key
@@ -157,13 +168,17 @@ def current_key(heartbeat: PeerHeartbeat, known_key: str) -> str:
 def check_signature(document: Mapping[str, Any], public_key: str) -> None:
     """Refuse a document whose signature does not verify with a key.
 
+    Args:
+        document: the received JSON object, with the member `signature`.
+        public_key: the key, base64.
+
     Raises:
-        ServiceError: INVALID_SIGNATURE.
+        ServiceError: the signature does not verify (INVALID_SIGNATURE).
     """
     unsigned = {name: value for name, value in document.items() if name != "signature"}
     try:
         is_good = is_signed_by(public_key, canonical(unsigned), document.get("signature"))
-    except ValueError:  # no canonical form
+    except ValueError:  # the document has no canonical form
         is_good = False
     if not is_good:
         detail = "does not verify with publicKey over the canonical form of the other members"
@@ -174,11 +189,13 @@ def read_trust_page(document: Any, *, did: str, public_key: str, after: int) -> 
     """Check a page of trust events that a peer has sent, and return it.
 
     Args:
-        did, public_key: the peer's.
-        after: the audit entry after which the page was requested.
+        document: the received JSON value.
+        did, public_key: the DID and the known key of the peer.
+        after: the id of the audit entry after which the page was requested.
 
     Raises:
-        ServiceError: INVALID_REQUEST, INVALID_SIGNATURE; the document is no such page.
+        ServiceError: the document is not the requested page (INVALID_REQUEST), or its signature
+            does not verify (INVALID_SIGNATURE).
     """
     page = parsed(TrustPageRead, document)
     check_signature(document, public_key)

@@ -1,6 +1,6 @@
-"""The peers that may get work of a capability, in the order in which they are tried.
+"""Which peers may get a node of a capability, in the order in which they are tried.
 
-A peer is another Callboard deployment. Pure. Reference: features.md (Routing between regions).
+Pure. Reference: features.md (Routing between regions).
 """
 
 from __future__ import annotations
@@ -13,17 +13,18 @@ from msgspec import field
 from core.message import Message
 from core.records.statuses import PeerStatus, RoutingReason
 
-# A peer whose last heartbeat is older is stale; after `ROUTABLE_MS` it gets no work.
+# A peer is active up to this age of its last heartbeat. Then it is stale. After `ROUTABLE_MS` it is
+# unreachable and gets no work.
 FRESH_MS: Final = 60_000
 ROUTABLE_MS: Final = 300_000
-# A node with less time for an attempt goes to no peer. An order ends at the peer at least 1 s
-# before its attempt ends here. Otherwise a payer could let the order be paid there and time out
-# here.
+# A node with less time for an attempt is not sent to a peer. An order must end at the peer at least
+# 1 s before its attempt ends here. Otherwise the order could be paid there, although its attempt
+# has timed out here and is not paid.
 ORDER_TIMEOUT_MS_MIN: Final = 3_000
 
 
 class PeerOffer(Message, frozen=True):
-    """What a peer offers of one capability: the price of a node there, its latency and version."""
+    """A peer's offer of one capability: the price of a node, the latency and the version."""
 
     price_micro: int
     latency_ms: int | None = None
@@ -31,12 +32,13 @@ class PeerOffer(Message, frozen=True):
 
 
 class KnownPeer(Message, frozen=True, kw_only=True):
-    """A peer, with what its last heartbeat said.
+    """A peer, with the contents of its last heartbeat.
 
-    `public_key`: base64 of its current key. `clearing_did`: the account here that gets the payments
-    for the peer's work. `is_proven`: the peer has signed a heartbeat with that key. `heard_ms`: age
-    of the last heartbeat, None without one. `load`: the part of its capacity that is taken, 0 to 1.
-    `offers`: by capability, without those that the peer may not offer here.
+    `public_key`: the peer's current key, base64. `clearing_did`: the account in this deployment
+    that gets the payments for the peer's work. `is_proven`: the peer has signed a heartbeat with
+    this key. `heard_ms`: the age of the last heartbeat, milliseconds; None without one. `load`: the
+    taken share of the peer's capacity, 0 to 1. `offers`: by capability id, without the capabilities
+    that the peer may not offer here.
     """
 
     id: str
@@ -54,12 +56,12 @@ class KnownPeer(Message, frozen=True, kw_only=True):
 
     @property
     def status(self) -> PeerStatus:
-        """State of the peer by the age of its last heartbeat."""
+        """The status of the peer, by the age of its last heartbeat."""
         return status_of(self.heard_ms)
 
 
 class PeerRoute(NamedTuple):
-    """A peer that may get the work, with the reason for its place in the order."""
+    """A peer that may get a node, with the reason for its place in the order."""
 
     peer: KnownPeer
     offer: PeerOffer
@@ -67,7 +69,11 @@ class PeerRoute(NamedTuple):
 
 
 def status_of(heard_ms: int | None) -> PeerStatus:
-    """Return the status of a peer whose last heartbeat is this old; None: it has sent none."""
+    """Return the status of a peer.
+
+    Args:
+        heard_ms: the age of its last heartbeat, milliseconds; None without one.
+    """
     if heard_ms is None:
         return PeerStatus.ADDED
     if heard_ms <= FRESH_MS:
@@ -83,16 +89,18 @@ def peer_routes(
     fallback_regions: Sequence[str] = (),
     is_for_work: bool = True,
 ) -> list[PeerRoute]:
-    """Return the peers that may get work of a capability, the first choice first.
+    """Return the peers that may get a node of a capability, the first choice first.
 
-    Peers of the preferred region come first, then those of the fallback regions in the order of the
-    regions, then all others. Within each of these groups the peer with the least load comes first.
+    Peers of the preferred region come first, then the peers of each fallback region in the order of
+    these regions, then all others. Within these groups, the peer with the lowest load comes first.
+    A peer whose last heartbeat is older than 5 min is left out.
 
     Args:
+        peers: all known peers.
+        capability_id: the capability of the node.
         region: the preferred region; None: there is none.
-        fallback_regions: the regions to try after it.
-        is_for_work: only peers that have proven their keys. Otherwise all peers whose last
-            heartbeat is at most 5 min old.
+        fallback_regions: the regions to try after the preferred region.
+        is_for_work: whether to leave out peers that have not proven their keys.
     """
     found: list[tuple[tuple[int, float, int, str], PeerRoute]] = []
     for peer in peers:

@@ -1,1 +1,1 @@
-"""Shards of workflows: which there are, who holds them, when one may be taken."""
+"""Shards of workflows: which member holds a shard, and when another member may take it."""

@@ -1,9 +1,10 @@
-"""The share of an agent's concurrency that each owner may use at once.
+"""The share of an agent's concurrency limit that each owner process may use.
 
-With n owners and a limit m, each owner may have m // n calls open at the agent, and the m % n
-owners with the highest hash(agent, owner) one more. With m < n this leaves m owners that call the
-agent, and the others send these their dispatches. Owners compute shares by themselves, from the
-members that live. While all know the same members, the shares add up to the limit at most. Pure.
+With n owners and a limit m, each owner may have m // n calls open at the agent. The m % n owners
+with the highest hash(agent, owner) may have one more. With m < n, only m owners can call the agent;
+the other owners send their dispatches to these m. Each owner computes the shares itself, from the
+owners with a valid lease. While all owners know the same members, the shares add up to at most the
+limit. Pure.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from functools import lru_cache
 
 
 class AgentShares:
-    """The shares as one owner knows them; no owner has any until `set_owners`.
+    """The shares, computed by one owner; every share is 0 until `set_owners` is called.
 
     Args:
         owner: the id of this owner.
-        limit_of: returns an agent's concurrency over all owners.
+        limit_of: returns the concurrency limit of an agent, for all owners together.
     """
 
     def __init__(self, owner: str, limit_of: Callable[[str], int]) -> None:
@@ -31,8 +32,8 @@ class AgentShares:
         """Replace the owners that share each agent; return whether a share may have changed.
 
         Args:
-            owners: all that live, with this one.
-            draining: those of them that take no dispatches of others.
+            owners: the ids of all owners with a valid lease, including this owner.
+            draining: the owners among them that take no dispatches from others.
         """
         known = self.owners, self._ready
         self.owners = tuple(sorted(owners))
@@ -51,13 +52,13 @@ class AgentShares:
         return share + (extra > 0 and owner in _highest(agent, self._ready)[:extra])
 
     def others(self, agent: str) -> list[str]:
-        """Return the other owners that call an agent and take dispatches."""
+        """Return the other owners that may call an agent and take dispatches from this owner."""
         return [one for one in self._ready if one != self._owner and self.of(agent, one)]
 
 
 @lru_cache(maxsize=10_000)
 def _highest(agent: str, owners: tuple[str, ...]) -> list[str]:
-    """Return these owners, the one with the highest hash(agent, owner) first."""
+    """Return the owners, sorted by descending hash(agent, owner)."""
 
     def weight(owner: str) -> bytes:
         return hashlib.blake2b(f"{agent}|{owner}".encode(), digest_size=8).digest()

@@ -1,9 +1,9 @@
-"""Which member should hold which shard: a pure function that every member evaluates by itself.
+"""Which member should hold which shard. Every member computes this by itself.
 
-Rendezvous hashing over addresses: no leader, no state, and one member more or less moves only its
-own share. An address stays the same when a process is started again, so a successor that comes
-before its predecessor's lease has expired gets exactly the shards that the predecessor had.
-Decision workflow-owners-and-shards.
+The assignment is rendezvous hashing over the members' addresses. It needs no leader and no state.
+When a member joins or leaves, only the shards of that member move. A restarted process has the same
+address. If it starts before the lease of its predecessor expires, it gets exactly the shards of the
+predecessor. Pure. Decision workflow-owners-and-shards.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from core.shards.shard import SHARDS
 
 
 class Moves(NamedTuple):
-    """What one member should do: take these shards, and give those, each to another member.
+    """The shards that one member should take and give.
 
-    `take`: (shard, the epoch it is held under now). `give`: (shard, the recipient's id).
+    `take`: pairs (shard, current epoch of the shard). `give`: pairs (shard, id of the member that
+    should get it).
     """
 
     take: tuple[tuple[int, int], ...]
@@ -28,10 +29,14 @@ class Moves(NamedTuple):
 
 
 def target_addresses(addresses: Iterable[str], shards: int = SHARDS) -> tuple[str, ...]:
-    """Return by shard the address that should hold it; empty without addresses.
+    """Return for each shard the address of the member that should hold it.
 
     Args:
-        shards: how many there are.
+        addresses: the addresses of the members that may hold shards.
+        shards: the number of shards.
+
+    Returns:
+        One address per shard, in the order of the shards; empty without addresses.
     """
     return _targets(tuple(sorted(set(addresses))), shards)
 
@@ -50,16 +55,20 @@ def _weight(address: str, shard: int) -> bytes:
 
 
 def moves_of(member: str, members: Sequence[MemberView], shards: Sequence[HeldShard]) -> Moves:
-    """Return what a member should do by this map; nothing when the map does not know it.
+    """Return the shards that a member should take and give.
 
-    Only members that live and are READY are targets.
-    A shard of a member that does not live is taken by its target; whether it may be is the ledger's
-    to decide. A member that is DRAINING gives everything, takes nothing.
+    A shard should be held by its target: the member that the hashing selects among the READY
+    members with a valid lease. If the holder's lease has expired, the target should take the shard;
+    the ledger decides whether it may. If another member is the target, the holder should give the
+    shard. A DRAINING member is never a target, so it takes nothing and gives all of its shards.
 
     Args:
-        member: the id of the one that asks.
-        members: all that are not GONE.
-        shards: by shard, who holds it; empty while the map is not known.
+        member: the id of the member.
+        members: all members that are not GONE.
+        shards: the holder of each shard, in the order of the shards; empty while unknown.
+
+    Returns:
+        The moves; none if the member is unknown or its lease has expired.
     """
     live = {one.member: one for one in members if one.is_live}
     own = live.get(member)

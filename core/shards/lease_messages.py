@@ -1,6 +1,7 @@
-"""What a member tells the ledger twice a second, and what it hears: its lease and the shards' map.
+"""The messages of a lease renewal, which each member sends to the ledger twice a second.
 
-Values only; `leases.py` decides. Decision workflow-owners-and-shards.
+The reply has the member's lease and the map of shards. `leases.py` has the rules.
+Decision workflow-owners-and-shards.
 """
 
 from __future__ import annotations
@@ -9,12 +10,12 @@ from enum import StrEnum
 
 from core.message import Message
 
-# Of the code that does not tell its ledger's answer: the first one with shards.
+# The cluster version before a ledger has sent one: the first version of the code that has shards.
 FIRST_VERSION = 2
 
 
 class MemberState(StrEnum):
-    """The states of a member; nobody comes back from GONE, a new process is a new member."""
+    """The states of a member. GONE is final; a restarted process is a new member."""
 
     READY = "ready"
     DRAINING = "draining"
@@ -22,14 +23,14 @@ class MemberState(StrEnum):
 
 
 class Renewal(Message, frozen=True, kw_only=True):
-    """A member lives, or, with an empty `member`, a replica asks for the map.
+    """A request that renews a member's lease. With an empty `member`, a replica requests the map.
 
-    `load`: how many unfinished workflows it drives. `open_calls`: how many calls of agents would be
-    lost with its process now. `is_drained`: it is DRAINING, holds nothing and has no open call.
-    `map_version`: of the map that it knows, 0: none; a map that has not changed since is not sent
-    again.
-    `seen_epoch`, `seen_audit_id`: the highest of each that leases have told it; a ledger that is
-    behind them stops.
+    `load`: the number of unfinished workflows that the member drives. `map_version`: the version of
+    the map that the sender knows; 0: none. If the map has not changed, it is not sent again.
+    `open_calls`: the number of calls to agents that would be lost if the process ended.
+    `is_drained`: the member is DRAINING, holds no shard and has no open call. `seen_epoch`,
+    `seen_audit_id`: the highest values in the leases that the member has received. A ledger that
+    has lower values stops, because it has lost commits or was replaced.
     """
 
     member: str
@@ -42,10 +43,10 @@ class Renewal(Message, frozen=True, kw_only=True):
 
 
 class MemberView(Message, frozen=True, kw_only=True):
-    """A member that is not GONE, as the ledger knows it.
+    """The ledger's view of a member that is not GONE.
 
-    `is_live`: its lease has not expired. `load`, `open_calls`, `is_drained`: as it has last said
-    itself.
+    `is_live`: the ledger does not treat its lease as expired. `load`, `open_calls`, `is_drained`:
+    from the last renewal of the member.
     """
 
     member: str
@@ -60,21 +61,21 @@ class MemberView(Message, frozen=True, kw_only=True):
 
 
 class HeldShard(Message, frozen=True):
-    """Who holds a shard, "" for no member, under which epoch."""
+    """The holder of a shard and the shard's epoch. `member`: the holder's id, "" without one."""
 
     member: str
     epoch: int
 
 
 class Lease(Message, frozen=True, kw_only=True):
-    """The answer to a `Renewal`, of what is committed.
+    """The reply to a `Renewal`; it has only committed values.
 
-    `is_known`: the member is registered, not GONE, and no other has joined at its address; else it
-    has lost everything and must end. True where the question named no member.
-    `map_version`: of the map; it only grows.
-    `shards`: by shard, all of them; empty when the map is the one that was known already.
-    `cluster_version`: of the code that every member and the ledger understand.
-    `epoch`: the ledger's. `audit_id`: of the newest audit entry that it has committed.
+    `is_known`: the member is registered, is not GONE, and no other member has joined at its
+    address. Otherwise it has lost all its shards and must end. True if the renewal names no member.
+    `map_version`: the version of the map, which only grows.
+    `shards`: the holder of each shard; empty if the sender already knows this version of the map.
+    `cluster_version`: the code version that all members and the ledger understand.
+    `epoch`: the epoch of the ledger. `audit_id`: the id of the newest committed audit entry.
     """
 
     is_known: bool

@@ -1,31 +1,34 @@
-"""Leases of members, in the ledger's memory: who lives, and whose shards may be taken.
+"""Leases of members, in the ledger's memory: which leases are valid, and whose shards may be taken.
 
-Theory of operation. Each member renews twice a second; one that is silent for `LEASE_MS` of the
-ledger's own running time has lost its lease, and its shards may be taken. Running time is what
-passed while this process ran: a long time between two ticks counts for nothing, so a ledger that
-was suspended, even again and again, does not find everybody dead. A member that fences itself stops
-sending 0.5 s before its lease can expire (`SELF_FENCE_MS`, counted from the sending of a renewal
-that was acknowledged), so nothing is sent for a shard after another member's Take. That needs two
-rules:
+Theory of operation. Each member renews its lease twice a second. A lease expires if the member is
+silent for `LEASE_MS` of running time; then other members may take its shards with the command
+`TakeShards`, here called a Take. Running time is the time in which the ledger process has run. A
+long time between two ticks does not count. So the leases do not expire while the ledger process is
+suspended, even if this happens repeatedly.
 
-- A new ledger process grants every member a first lease, because it does not know when they
-  renewed. The writer before may have acknowledged renewals for `PROOF_MS` without knowing that it
-  was replaced, and what it acknowledged last lets a member send for `SELF_FENCE_MS` more: a first
-  lease lasts longer than both together.
-- A member is not acknowledged while a Take from it is being committed: its lease had expired when
-  the Take was planned, and a renewal does not undo that.
+A member must not dispatch for a shard after another member has taken the shard. The member
+therefore stops dispatching `SELF_FENCE_MS` after it sent its last acknowledged renewal. That is
+0.5 s before the lease can expire. This requires two more rules:
 
-If more than half of the members are silent at once, for `QUIET_MS`, starvation is likelier than
-death: none may be taken from until it has been silent for `STARVED_MS`. `QUIET_MS` is shorter than
-a lease by more than a renewal's interval, so that this is seen before the first of them expires.
-Those that have been silent for longer than `STARVED_MS` are not counted: a few that never come back
-must not make half of all.
+- A new ledger process does not know when the members last renewed. It grants each of them a first
+  lease. The previous writer may acknowledge renewals for up to `PROOF_MS` without knowing that it
+  was replaced. After the last of these acknowledgements a member may dispatch for `SELF_FENCE_MS`.
+  So a first lease lasts longer than the sum of both.
+- While a Take from a member is being committed, the ledger does not acknowledge the member's
+  renewals. The lease had expired when the Take was planned, and a renewal does not undo this.
 
-A process that registers at an address ends the lease of its predecessor there: whoever starts
-processes has seen that one end.
+If more than half of the members are silent for `QUIET_MS` at the same time, overload is more likely
+than a crash. Then no shards are taken from a member until it has been silent for `STARVED_MS`.
+`QUIET_MS` plus the renewal interval is less than a lease, so the overload is noticed before the
+first lease expires. Members that have been silent for longer than `STARVED_MS` do not count for the
+half. Otherwise a few members that never return could be half of all.
 
-Safe while the clocks of a ledger and a member differ by a ratio below `LEASE_MS / SELF_FENCE_MS`.
-Pure: the caller measures the time. Decisions workflow-owners-and-shards and tests-and-benchmarks.
+When a process registers at an address, the lease of its predecessor at this address ends. The
+program that started the new process has seen the predecessor end.
+
+The rules are safe while the ratio of the clock speeds of the ledger and of a member is below
+`LEASE_MS / SELF_FENCE_MS`. Pure: the caller measures the time.
+Decisions workflow-owners-and-shards and tests-and-benchmarks.
 """
 
 from __future__ import annotations
@@ -39,10 +42,10 @@ SELF_FENCE_MS: Final = 2_500
 RENEWAL_MS: Final = 500
 STARVED_MS: Final = 15_000
 QUIET_MS: Final = 2_000
-# A ledger acknowledges renewals only for so long after it has asked Postgres, successfully, whether
-# it is the writer.
+# A ledger acknowledges renewals only for this time after Postgres has confirmed that the ledger is
+# still the writer.
 PROOF_MS: Final = 2_000
-# With the same margin for clocks that differ as a lease has.
+# The last factor is the margin for clocks of different speeds; a normal lease has the same margin.
 FIRST_LEASE_MS: Final = (SELF_FENCE_MS + PROOF_MS) * LEASE_MS // SELF_FENCE_MS
 assert QUIET_MS + RENEWAL_MS < LEASE_MS, "starvation is seen before a lease expires"
 assert SELF_FENCE_MS < LEASE_MS, "a member stops sending before its shards are taken"
@@ -53,7 +56,7 @@ TICK_MS_MAX: Final = 1_000
 
 @dataclass(slots=True)
 class _Life:
-    renewed_ms: int  # running time
+    renewed_ms: int  # in running time
     is_ended: bool = False
     is_being_taken: bool = False
 
@@ -62,7 +65,7 @@ class LeaseTable:
     """The leases of all members that are not GONE.
 
     Args:
-        now_ms: of a monotonic clock; all later times are of the same clock.
+        now_ms: the current time of a monotonic clock. All later calls use the same clock.
     """
 
     def __init__(self, now_ms: int) -> None:
@@ -72,7 +75,7 @@ class LeaseTable:
         self._starved_until_ms = 0
 
     def tick(self, now_ms: int) -> None:
-        """Let running time pass; called several times a second, and before each question."""
+        """Advance the running time; called several times a second, and before each query."""
         passed_ms = max(0, now_ms - self._seen_ms)
         self._running_ms += passed_ms if passed_ms <= TICK_MS_MAX else 0
         self._seen_ms = max(self._seen_ms, now_ms)
@@ -83,30 +86,30 @@ class LeaseTable:
             self._starved_until_ms = max(self._starved_until_ms, newest_ms + STARVED_MS)
 
     def grant(self, member: str) -> None:
-        """Grant a member a full lease: it has registered."""
+        """Grant a full lease to a member that has registered."""
         self._lives[member] = _Life(self._running_ms)
 
     def grant_first(self, member: str) -> None:
-        """Grant a member a first lease: another ledger may have acknowledged its renewals."""
+        """Grant a first lease, because another ledger may have acknowledged this member."""
         self._lives[member] = _Life(self._running_ms + FIRST_LEASE_MS - LEASE_MS)
 
     def renew(self, member: str) -> bool:
-        """Renew a member's lease; return whether it is known and has not ended.
+        """Renew a member's lease; return False if the member is unknown or its lease was ended.
 
-        An expired lease is renewed as well, as long as its shards stand: whether a shard was taken
-        meanwhile, its epoch tells.
+        An expired lease is renewed, too. If a shard of the member was taken in the meantime, the
+        shard's epoch shows this.
         """
         life = self._lives.get(member)
         if life is None or life.is_ended:
             return False
-        # A first lease reaches further than a renewal may.
+        # A first lease may last longer than a renewed one.
         life.renewed_ms = max(life.renewed_ms, self._running_ms)
         return True
 
     def may_take(self, member: str) -> bool:
-        """Say to the plan of a Take whether a member's shards may be taken.
+        """Return whether a Take may take shards of a member; called by the plan of the Take.
 
-        A member of which they may is not acknowledged until `end_takes`.
+        If it returns True, the member's renewals are not acknowledged until `end_takes`.
         """
         if self.is_live(member):
             return False
@@ -116,27 +119,30 @@ class LeaseTable:
         return True
 
     def may_acknowledge(self, member: str) -> bool:
-        """Say whether a renewal of a member may be acknowledged: no Take from it is open."""
+        """Return whether a member's renewal may be acknowledged: no Take from it is pending."""
         life = self._lives.get(member)
         return life is None or not life.is_being_taken
 
     def end_takes(self) -> None:
-        """Note that the outcome of every Take that was planned is known."""
+        """Allow renewals again: the outcome of every planned Take is known."""
         for life in self._lives.values():
             life.is_being_taken = False
 
     def end(self, member: str) -> None:
-        """End a member's lease at once: its process is known to have ended."""
+        """End the lease of a member whose process is known to have ended."""
         life = self._lives.get(member)
         if life is not None:
             life.is_ended = True
 
     def forget(self, member: str) -> None:
-        """Forget a member that is GONE."""
+        """Remove a member that is GONE."""
         self._lives.pop(member, None)
 
     def is_live(self, member: str) -> bool:
-        """Say whether a member's shards may not be taken; of an unknown one they may."""
+        """Return whether a member keeps its shards; False for an unknown member.
+
+        True if its lease is valid, or if it is spared because of an overload.
+        """
         life = self._lives.get(member)
         if life is None or life.is_ended:
             return False
@@ -154,14 +160,14 @@ class LeaseTable:
 
 
 def cluster_version(members: Iterable[str], ledgers: int) -> int:
-    """Return the lowest version among the members and the ledger.
+    """Return the lowest code version among the members and the ledger.
 
-    What only code of a later version understands is neither sent nor stored until then. It is
-    raised with the end of the last member of before, and lowered when one joins, which is how an
-    upgrade is taken back.
+    No process sends or stores data that only a later version understands. The cluster version rises
+    when the last member of the older version ends. It falls when a member of an older version
+    joins, so an upgrade can be rolled back.
 
     Args:
-        members: of each that is not GONE, what it said when it joined: digits.
+        members: the version of each member that is not GONE, as digits. Other text counts as 0.
         ledgers: the version of the ledger's code.
     """
     return min([ledgers, *(int(text) if text.isdecimal() else 0 for text in members)])

@@ -1,35 +1,39 @@
 """How many owners and replicas a machine runs, and how many connections to Postgres each has.
 
-Pure arithmetic over settings and the machine's cores. Decision cluster-and-releases.
+Both follow from the settings and from the machine's number of cores. Pure.
+Decision cluster-and-releases.
 """
 
 from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-# A core for an owner or a replica, and as much for what works for it: its part of the ledger and of
-# Postgres, the other of the two, and the front.
+# Cores for each owner: one for the owner, and one for the other processes that its work needs (the
+# ledger, Postgres, replicas and the HTTP front). The same holds for each replica.
 CORES_EACH: Final = 2
-# More than these do not fill the one ledger faster (docs/performance.md, Many cores).
+# More owners or replicas add no throughput, because the one ledger is then the bottleneck
+# (docs/performance.md, Many cores).
 OWNERS_MAX: Final = 4
 REPLICAS_MAX: Final = 4
-# Connections of one process for its reads, at most.
+# The most connections in the read pool of one process.
 READER_POOL_SIZE: Final = 5
-# Processes of single workflows that an owner has at once.
+# The most dedicated processes (`isolation: dedicated`) of one owner at the same time. Each drives
+# one workflow.
 DEDICATED_ACTORS_MAX: Final = 8
 
-# Besides the pool of its reads. An owner: large results 2, changes of the directory 1, their
-# notices 1.
+# Connections of an owner besides its read pool: large results 2, directory changes 1, notifications
+# of directory changes 1.
 OWNER_CONNECTIONS: Final = 4
-# The process of one workflow (`isolation: dedicated`): an owner's, and 1 for its reads.
+# Connections of a dedicated process: those of an owner, and 1 for reads.
 CHILD_CONNECTIONS: Final = OWNER_CONNECTIONS + 1
-# A replica: records and pages of agents 1, look-ups 1, searches 2, the index of offers 1, large
-# results 2, calls a minute 2, heartbeats 1, replies 2, nonces 1, receipts 1.
+# Connections of a replica besides its read pool: records and pages of agents 1, look-ups 1,
+# searches 2, index of offers 1, large results 2, calls per minute 2, heartbeats 1, replies 2,
+# nonces 1, receipts 1.
 REPLICA_CONNECTIONS: Final = 14
 
 
 class MachineSize(NamedTuple):
-    """What one machine runs; `reader_pool_size`: connections of each process for its reads."""
+    """The processes of one machine. `reader_pool_size`: the read connections of each process."""
 
     owners: int
     replicas: int
@@ -37,10 +41,11 @@ class MachineSize(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """What the settings say of each machine, 0 owners or replicas: by its cores.
+    """The settings for each machine.
 
-    `children`: processes of single workflows under each owner. `reader_pool_size`: at most.
-    `connections_max`: of all owners and replicas of a machine together.
+    `owners`, `replicas`: the number of each; 0: by the machine's cores. `children`: the dedicated
+    processes of each owner. `reader_pool_size`: the most read connections of each process.
+    `connections_max`: the most connections of all owners and replicas of a machine together.
     """
 
     owners: int
@@ -51,16 +56,20 @@ class Wanted(NamedTuple):
 
     @property
     def connections_min(self) -> int:
-        """Return how many connections the least that is wanted needs: each pool has one."""
+        """Return the lowest `connections_max` that suffices.
+
+        It suffices for one owner or replica where the setting is 0, and one connection in each read
+        pool.
+        """
         return self._connections(self.owners or 1, self.replicas or 1, 1)
 
     def size(self, cores: int) -> MachineSize:
-        """Return what a machine runs.
+        """Return the processes of one machine.
 
-        A number that is left to the cores is one where the connections allow no more.
+        If the connections do not suffice, a number that depends on the cores is reduced, down to 1.
 
         Args:
-            cores: of the machine, 1 or more.
+            cores: the number of the machine's cores, 1 or more.
         """
         assert self.connections_min <= self.connections_max, self
         owners = self.owners or _by_cores(cores, OWNERS_MAX)

@@ -1,10 +1,8 @@
-"""How many machines a cluster should have, which one it can do without, and which one is meant.
+"""How many machines a cluster should have, and which machines it can release.
 
-Pure functions.
-
-The signal is what members report with their renewals: how many unfinished workflows each drives.
-The number grows when that has been too much for a few seconds, and falls by one machine when one
-less would have had room to spare for minutes. Decision cluster-and-releases.
+The input is the load that members report with their renewals: the number of unfinished workflows of
+each. The number of machines rises when the load has been too high for a few seconds. It falls by
+one when one machine less would have sufficed for minutes. Pure. Decision cluster-and-releases.
 """
 
 from __future__ import annotations
@@ -14,19 +12,20 @@ from typing import Final
 
 from core.shards.lease_messages import HeldShard, MemberState, MemberView
 
-# Two or three renewals, so that a burst that is done as fast as a machine starts asks for none.
+# How long the load must be too high. A burst that ends within this time needs no new machine.
 RAISE_MS: Final = 3_000
-# One machine less must leave this share of its room free: else it would be wanted again soon.
+# The share of the capacity that must be free with one machine less. Otherwise the machine would
+# soon be needed again.
 _ROOM_AFTER: Final = 0.3
 
 
 class MachineCount:
-    """Decides how many machines are wanted; it remembers since when too many or too few were.
+    """Decides how many machines the cluster needs; it stores since when there are too few or many.
 
     Args:
-        workflows_per_machine: unfinished ones that a machine should have at most, 1 or more.
-        least, most: bounds of the number, 1 or more.
-        lower_ms: for how long one machine less must have been enough.
+        workflows_per_machine: the most unfinished workflows that a machine should have, 1 or more.
+        least, most: the bounds of the number of machines, 1 or more.
+        lower_ms: how long one machine less must have sufficed, milliseconds.
     """
 
     def __init__(self, *, workflows_per_machine: int, least: int, most: int, lower_ms: int) -> None:
@@ -38,12 +37,12 @@ class MachineCount:
         self._low_since_ms: int | None = None
 
     def wanted(self, load: int, machines: int, now_ms: int) -> int:
-        """Return how many machines should be there.
+        """Return the number of machines that the cluster should have.
 
         Args:
-            load: unfinished workflows of all members.
-            machines: that take work, or are asked for already.
-            now_ms: of a monotonic clock.
+            load: the unfinished workflows of all members.
+            machines: the number of machines that take work or are already requested.
+            now_ms: the current time of a monotonic clock, milliseconds.
         """
         needed = max(self._least, min(self._most, -(-load // self._each)))
         room = int((machines - 1) * self._each * (1 - _ROOM_AFTER))
@@ -53,18 +52,18 @@ class MachineCount:
         if _has_lasted(self._high_since_ms, RAISE_MS, now_ms):
             return needed
         if _has_lasted(self._low_since_ms, self._lower_ms, now_ms):
-            # The next one leaves after the same time with one machine less.
+            # Before the next machine is released, `lower_ms` must pass again.
             self._low_since_ms = None
             return machines - 1
         return machines
 
 
 def least_loaded(members: Iterable[MemberView], machines: Collection[str]) -> str | None:
-    """Return the machine among these whose members drive the fewest workflows, None of none.
+    """Return the machine whose members drive the fewest workflows, None without machines.
 
     Args:
-        members: all that are not GONE.
-        machines: Ray's ids of those that may be given back.
+        members: all members that are not GONE.
+        machines: Ray's ids of the machines that may be released.
     """
     loads = dict.fromkeys(machines, 0)
     for one in members:
@@ -76,15 +75,18 @@ def least_loaded(members: Iterable[MemberView], machines: Collection[str]) -> st
 def drained_machines(
     members: Iterable[MemberView], shards: Iterable[HeldShard], machines: Collection[str]
 ) -> frozenset[str]:
-    """Return which of these machines have no member that has something to do, or may have.
+    """Return the machines whose members have no work and cannot get any.
 
-    One that does not live has ended, but while it holds a shard it may be spared and live again.
-    Decision cluster-and-releases.
+    A machine is busy if one of its members holds a shard, or has a valid lease and is not drained.
+    A member with an expired lease has usually ended. While it holds a shard, however, its lease may
+    become valid again (`leases.py`), so its machine is busy.
 
     Args:
-        members: all that are not GONE.
-        shards: by shard, who holds it.
-        machines: Ray's ids of those that are asked about.
+        members: all members that are not GONE.
+        shards: the holder of each shard.
+        machines: Ray's ids of the machines to check.
+
+    Decision cluster-and-releases.
     """
     holders = {held.member for held in shards}
     busy = {
@@ -103,14 +105,14 @@ def counted_machines(
     now_s: float,
     kept_s: float,
 ) -> dict[str, float]:
-    """Return the machines that are to have replicas, each with the time when it was last seen.
+    """Return the machines that should have replicas, each with the time when it was last seen.
 
     Args:
-        seen_s: what was returned the last time.
-        live: the machines that live now.
-        draining: those that are to leave: they count no more at once.
-        now_s: of a monotonic clock.
-        kept_s: how long a lost machine counts.
+        seen_s: the previous result of this function.
+        live: Ray's ids of the machines that are running now.
+        draining: the machines that will leave; they are left out at once.
+        now_s: the current time of a monotonic clock, seconds.
+        kept_s: how long a lost machine still counts, seconds.
     """
     known_s = {**seen_s, **dict.fromkeys(live, now_s)}
     return {
@@ -131,18 +133,18 @@ def _has_lasted(since_ms: int | None, least_ms: int, now_ms: int) -> bool:
 
 
 def find_machines(members: Iterable[MemberView], prefix: str) -> list[str]:
-    """Return the ids of the machines that begin like this, in their order; a whole id means one.
+    """Return the sorted ids of the machines whose id begins with a prefix.
 
     Args:
-        members: all that are not GONE.
-        prefix: of a machine's id, or the whole of it.
+        members: all members that are not GONE.
+        prefix: the begin of an id. If it is a whole id, only this machine is returned.
     """
     ids = {one.machine for one in members}
     return [prefix] if prefix in ids else sorted(one for one in ids if one.startswith(prefix))
 
 
 def has_other_holder(members: Iterable[MemberView], machine: str) -> bool:
-    """Say whether a member on another machine lives and is READY, so that it could take shards."""
+    """Return whether a member on another machine could take shards: READY, with a valid lease."""
     return any(
         one.machine != machine and one.is_live and one.state is MemberState.READY for one in members
     )

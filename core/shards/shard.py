@@ -1,7 +1,7 @@
-"""The shard of a workflow: eight of the random bits of its id, for good.
+"""The shard of a workflow: eight bits of the workflow's id, so it never changes.
 
-Nobody reads a row to find the process that drives a workflow: its id tells the shard, and the map
-tells which member holds it. Pure. Decision workflow-owners-and-shards.
+A process finds the owner of a workflow without reading a row: the workflow's id has the shard, and
+the map of shards has the member that holds the shard. Pure. Decision workflow-owners-and-shards.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Final
 
 SHARDS: Final = 256
-# The last two digits of a UUID's third group: byte 7, the low bits of `rand_a` (RFC 9562).
+# The place of the shard's two digits in a UUID: the last two digits of the third group. They are
+# byte 7 and hold the low bits of `rand_a` (RFC 9562).
 _BEGIN, _END = 16, 18
 
 
@@ -23,7 +24,7 @@ def shard_of(workflow_id: str) -> int:
 
 
 def id_in_shard(workflow_id: str, shard: int) -> str:
-    """Return this UUID with the digits of a shard in it.
+    """Return a workflow id with its shard replaced.
 
     Args:
         workflow_id: a UUID of version 7 in its text form.

@@ -1,6 +1,6 @@
-"""Where a standby of the ledger runs: on another machine than the writer, if there is one.
+"""Where the standby of the ledger should run: on another machine than the writer, if possible.
 
-On the writer's machine it would be lost with it. Pure: the caller acts.
+If both ran on one machine, the loss of this machine would end both. Pure.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class LedgerProcess:
-    """What a process of the ledger tells of itself."""
+    """The state that a ledger process reports: its machine, and whether it is the writer."""
 
     machine: str
     is_writer: bool
@@ -19,7 +19,10 @@ class LedgerProcess:
 
 @dataclass(frozen=True, slots=True)
 class StandbyMove:
-    """A standby to make. `machine`: where; "": it is to be ended instead."""
+    """A change of the standby.
+
+    `machine`: the machine on which to start the process with this name; "": end the process.
+    """
 
     name: str
     machine: str
@@ -30,12 +33,19 @@ def standby_move(
     processes: Mapping[str, LedgerProcess | None],
     machines: Collection[str],
 ) -> StandbyMove | None:
-    """Return what to change, None when all is as it should be or not known.
+    """Return the change that the standby needs.
+
+    A standby on the writer's machine, or on a machine that is not listed, is ended; a later call
+    returns where to start it again.
 
     Args:
-        names: the two that ledger processes have.
-        processes: those that exist, by name; None: it has not answered.
-        machines: that live and are not to leave.
+        names: the two names of ledger processes.
+        processes: the existing processes, by name; None if a process has not answered.
+        machines: the running machines, without those that will leave.
+
+    Returns:
+        The change; None if none is needed, if there is no other machine, or if the writer or the
+        state of the standby is unknown.
     """
     writers = [name for name, one in processes.items() if one is not None and one.is_writer]
     if len(writers) != 1:

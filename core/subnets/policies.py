@@ -1,7 +1,7 @@
-"""What the policies of a payer's subnets permit.
+"""Decides what the policies of a payer's subnets permit.
 
-Pure. Discovery, selection, auctions and routing between regions ask these functions. Reference:
-features.md (Subnets and policies).
+Discovery, selection, auctions and routing between regions use these functions. Pure.
+Reference: features.md (Subnets and policies).
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ _REFUSING: Final = (
 class Policy(Message, frozen=True, kw_only=True):
     """A policy of a subnet.
 
-    `capability`: the id of a capability, or a prefix and `*`; None: all. `region`: of the region
-    policies, None of the others. `limit_per_minute`: of `rate_limit`, nodes per member.
+    `capability`: the id of a capability, or a prefix with `*`; None: every capability. `region`:
+    the region of a region policy; None in all other policies. `limit_per_minute`: the nodes per
+    member and minute that a `rate_limit` policy allows; None in all other policies.
     """
 
     id: str
@@ -35,7 +36,7 @@ class Policy(Message, frozen=True, kw_only=True):
     limit_per_minute: int | None = None
 
     def is_about(self, capability_id: str, region: str | None) -> bool:
-        """Say whether the policy names a capability, or a region if it is a region policy."""
+        """Return whether a region policy names the region, or another policy the capability."""
         if self.region is not None:
             return self.region == region
         named = self.capability
@@ -45,7 +46,7 @@ class Policy(Message, frozen=True, kw_only=True):
 
 
 class NodeRate(Message, frozen=True):
-    """How many nodes of a publish a `rate_limit` policy counts, and how many it allows."""
+    """The nodes of a publish that a `rate_limit` policy counts, and the limit of the policy."""
 
     policy_id: str
     limit_per_minute: int
@@ -53,7 +54,7 @@ class NodeRate(Message, frozen=True):
 
 
 class Decision(NamedTuple):
-    """Whether a node is allowed, and the policy that refuses it."""
+    """Whether a node is allowed, and the policy that refuses the node, if one does."""
 
     is_allowed: bool
     policy: Policy | None = None
@@ -68,16 +69,20 @@ def decide(
 ) -> Decision:
     """Decide whether a node of a capability may run in a region.
 
-    A policy that refuses wins. A subnet with an `allow_` policy of a kind refuses what none of its
-    policies of this kind names, whatever other subnets allow.
+    A node is refused if a refusing policy names it, or if a subnet has `allow_` policies of a kind
+    and none of these names the node. What another subnet allows does not change this.
 
     Args:
-        policies: those of all subnets that the payer has joined. The first that refuses is named.
-        region: None: the region is not chosen yet, so the region policies do not apply.
-        is_own: it is this deployment's own, which `allow_region` policies never refuse.
+        policies: the policies of all subnets that the payer has joined. If several refuse, the
+            first refusing one is returned.
+        capability_id: the capability of the node.
+        region: the region in which the node would run; None: it is not chosen yet, and the region
+            policies do not apply.
+        is_own: whether the region is this deployment's own. `allow_region` policies never refuse
+            the own region.
     """
     allowing: set[tuple[PolicyType, str]] = set()
-    # By type and subnet, the first `allow_` policy that does not name it.
+    # By type and subnet, the first `allow_` policy that does not name the node.
     others: dict[tuple[PolicyType, str], Policy] = {}
     for one in policies:
         if one.kind is PolicyType.RATE_LIMIT or (one.region is not None and region is None):
@@ -99,9 +104,9 @@ def decide(
 
 
 def may_leave(policies: Iterable[Policy], capability_id: str, region: str) -> Decision:
-    """Decide whether policies permit the inputs of a node to leave to another region.
+    """Decide whether the inputs of a node may be sent to another region.
 
-    Returns: allowed only if an `allow_region` policy names the region, and `decide` allows it.
+    They may only if an `allow_region` policy names the region and `decide` allows the node there.
     """
     known = tuple(policies)
     is_named = any(one.kind is PolicyType.ALLOW_REGION and one.region == region for one in known)
@@ -110,10 +115,13 @@ def may_leave(policies: Iterable[Policy], capability_id: str, region: str) -> De
 
 
 def find_rates(policies: Iterable[Policy], capability_ids: Iterable[str]) -> tuple[NodeRate, ...]:
-    """Return how many nodes of a publish each `rate_limit` policy counts.
+    """Return for each `rate_limit` policy the number of nodes of a publish that it counts.
+
+    Policies that count no node are left out.
 
     Args:
-        capability_ids: one for each node.
+        policies: the policies of all subnets that the payer has joined.
+        capability_ids: the capability of each node of the publish.
     """
     rates = [one for one in policies if one.kind is PolicyType.RATE_LIMIT]
     if not rates:

@@ -1,1 +1,1 @@
-"""Where requests may go: routing between regions and the policy of outgoing connections."""
+"""The egress policy: the addresses to which the service may connect."""

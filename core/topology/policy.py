@@ -1,8 +1,9 @@
-"""The egress policy: which addresses the service may open a connection to.
+"""The egress policy: the addresses to which the service may open a connection.
 
-Pure, over a resolved address; `federation/egress.py` applies it at every connect. The networks are
-those of IANA's registries of special-purpose addresses that are not globally reachable, written
-out, because Python's own table differs from version to version.
+The policy judges resolved addresses. `federation/egress.py` applies it to every connection. The
+denied networks are those that IANA's special-purpose address registries list as not globally
+reachable. They are written out here, because the table in Python's `ipaddress` differs between
+Python versions. Pure.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ _DENIED_IPV4: Final = tuple(
     for network in (
         "0.0.0.0/8",  # this network
         "10.0.0.0/8",  # private
-        "100.64.0.0/10",  # shared by a carrier's customers
+        "100.64.0.0/10",  # shared address space of carriers (CGNAT)
         "127.0.0.0/8",  # this machine
-        "169.254.0.0/16",  # link-local, and the metadata of clouds
+        "169.254.0.0/16",  # link-local, and the metadata services of clouds
         "172.16.0.0/12",  # private
         "192.0.0.0/24",  # protocol assignments
         "192.0.2.0/24",  # documentation
@@ -33,7 +34,8 @@ _DENIED_IPV4: Final = tuple(
         "240.0.0.0/4",  # reserved, and broadcast
     )
 )
-# What IANA has given to the internet; all else is local, reserved or carries an IPv4 address.
+# The global unicast addresses that IANA allocates. All other IPv6 addresses are local, reserved, or
+# contain an IPv4 address.
 _GLOBAL_IPV6: Final = ipaddress.IPv6Network("2000::/3")
 _DENIED_IPV6: Final = tuple(
     ipaddress.IPv6Network(network)
@@ -43,7 +45,8 @@ _DENIED_IPV6: Final = tuple(
         "3fff::/20",  # documentation
     )
 )
-# The last 32 bits are an IPv4 address: IPv4-mapped, IPv4-translated (SIIT), NAT64, local NAT64.
+# Networks whose addresses end with an IPv4 address, in the last 32 bits: IPv4-mapped,
+# IPv4-translated (SIIT), NAT64, local NAT64.
 _IPV4_AT_END: Final = tuple(
     ipaddress.IPv6Network(network)
     for network in ("::ffff:0:0/96", "::ffff:0:0:0/96", "64:ff9b::/96", "64:ff9b:1::/96")
@@ -53,15 +56,16 @@ _IPV4_BITS: Final = 0xFFFF_FFFF
 
 
 def address_denied(address: str, allowed_networks: Sequence[str]) -> str | None:
-    """Return why a connection to this address is denied, None when it is allowed.
+    """Return why a connection to an address is denied, None if it is allowed.
 
-    The reason does not name the address: it is told to owners of agents, who may have named a host
-    of ours only. What our names resolve to is not theirs to know.
-    An address that carries an IPv4 address is judged by that one, which could be private.
+    An IPv6 address that contains an IPv4 address is judged by the IPv4 address, because that could
+    be private. The reason does not contain the address, because the owner of an agent sees the
+    reason. An owner could otherwise register an internal host name and learn its address.
 
     Args:
-        address: an IPv4 or IPv6 address in text form, scope id allowed, never a host name.
-        allowed_networks: CIDR networks of the deployment's allow-list, which override every rule.
+        address: an IPv4 or IPv6 address as text, maybe with a scope id; never a host name.
+        allowed_networks: the CIDR networks of the deployment's allow-list. Addresses in them are
+            allowed even if they are not public.
     """
     try:
         reached = _unwrap_ipv4(ipaddress.ip_address(address.split("%", 1)[0]))
@@ -75,7 +79,7 @@ def address_denied(address: str, allowed_networks: Sequence[str]) -> str | None:
 
 
 def _unwrap_ipv4(address: IPAddress) -> IPAddress:
-    """Return the IPv4 address that a connection to this one reaches, or the address itself."""
+    """Return the IPv4 address that an IPv6 address contains; otherwise the address itself."""
     if isinstance(address, ipaddress.IPv4Address):
         return address
     if any(address in network for network in _IPV4_AT_END):

@@ -1,1 +1,1 @@
-"""Rules of triggers: when a schedule is due, and which events start a run."""
+"""Rules of triggers: when a schedule is due, and which audit events start a run."""

@@ -1,9 +1,9 @@
-"""Cron expressions in a time zone: at which times a schedule is due.
+"""Cron expressions in a time zone: the times at which a schedule is due.
 
-An expression is read strictly here: five fields of numbers, names, ranges, lists and steps, as in
-cron. croniter searches the calendar, on local times without a zone; the clock changes of zones are
-applied here. Whether an expression follows the clock on the wall or elapsed time depends on its
-hour field, as in cron. Reference: features.md (Schedules).
+This module parses an expression strictly: five fields of numbers, names, ranges, lists and steps,
+as in cron. The library croniter searches the calendar for local times without a zone. This module
+applies the clock changes of the zone. As in cron, the hour field decides whether an expression
+follows local time or elapsed time (`Cron`). Reference: features.md (Schedules).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from core.errors import ErrorCode, Problem, ServiceError
 from core.wording import quoted
 
 EXPRESSION_CHARS_MAX: Final = 100
-# The year 9000: later times are beyond what local times can say.
+# The beginning of the year 9000; `datetime` cannot represent times much later than this.
 _AT_MS_MAX: Final = 221_845_392_000_000
 _LEAP_YEAR: Final = 2000
 _SECOND: Final = timedelta(seconds=1)
@@ -30,7 +30,11 @@ _ITEM: Final = re.compile(r"(?:\*|([0-9a-z]+)(?:-([0-9a-z]+))?)(?:/([0-9]+))?")
 
 
 class _Field(NamedTuple):
-    """A field of an expression: lowest and highest value, number of distinct values, and names."""
+    """A field of an expression.
+
+    `low`, `high`: the lowest and highest value. `size`: the number of distinct values. `names`: the
+    names of the values, beginning with the lowest; empty if the field has no names.
+    """
 
     label: str
     low: int
@@ -54,16 +58,21 @@ _FIELDS: Final = (
 
 
 class Cron:
-    """The due times of one expression in one zone.
+    """The due times of one expression in one time zone.
 
-    With fixed hours (the hour field does not begin with `*`), a local time is due once: one that
-    the clock skips at the instant of the change, one that it shows twice at the first. With any
-    hour, each instant whose local time matches is due. One thread uses an object at a time.
+    The hours of an expression are fixed if its hour field does not begin with `*`. Then each
+    matching local time is due once. If a clock change skips this time, it is due at the instant of
+    the change. If a clock change repeats this time, it is due at its first occurrence.
+
+    If the hours are not fixed, each instant whose local time matches is due. So a skipped local
+    time is not due, and a repeated one is due twice.
+
+    An object is not thread-safe.
 
     Args:
-        search: finds the local times that match.
-        zone: the zone of the local times.
-        has_fixed_hours: see above.
+        search: finds the matching local times.
+        zone: the time zone.
+        has_fixed_hours: whether the hours of the expression are fixed.
     """
 
     def __init__(self, search: croniter, zone: ZoneInfo, *, has_fixed_hours: bool) -> None:
@@ -72,7 +81,7 @@ class Cron:
         self._has_fixed_hours = has_fixed_hours
 
     def next_after(self, at_ms: int) -> int | None:
-        """Return the first due time after another time, both in Unix milliseconds; None: never."""
+        """Return the first due time after a time, None if there is none; Unix milliseconds."""
         if at_ms > _AT_MS_MAX:
             return None
         now = at_ms // 1_000
@@ -85,7 +94,7 @@ class Cron:
             due = [instant for instant in self._instants_of(wall) if instant > now]
             if due:
                 return due[0] * 1_000
-            # The clock skips this local time, and others until it has changed.
+            # A clock change skips this local time. Continue with the change.
             early, late = self._readings_of(wall)
             change = self._change_between(early, late)
             if self._has_fixed_hours:
@@ -93,10 +102,13 @@ class Cron:
             after = self._wall_at(change) - _SECOND
 
     def _skip_repeated_times(self, now: int) -> datetime:
-        """Return the local time after which to search.
+        """Return the local time after which to search for the next matching local time.
 
-        Usually the current local time. Where the clock goes back, a time that skips the repeated
-        hour.
+        Usually this is the current local time. While a clock change repeats local times, it may be
+        a later time, so that repeated times that are not due are skipped.
+
+        Args:
+            now: the current time, Unix seconds.
         """
         wall = self._wall_at(now)
         shown = self._instants_of(wall)
@@ -104,7 +116,7 @@ class Cron:
             return wall
         change = self._change_between(*shown)
         if self._has_fixed_hours:
-            # All local times before the change were shown once, so they are no longer due.
+            # In the repeated hour, all local times up to its end have already been due once.
             return wall if now == shown[0] else self._wall_at(change - 1)
         if now == shown[0]:
             following = self._search.get_next(datetime, wall)
@@ -113,21 +125,27 @@ class Cron:
         return wall
 
     def _wall_at(self, instant: int) -> datetime:
-        """Return the local time at an instant, given in Unix seconds."""
+        """Return the local time at an instant, which is in Unix seconds."""
         return datetime.fromtimestamp(instant, self._zone).replace(tzinfo=None, fold=0)
 
     def _readings_of(self, wall: datetime) -> list[int]:
-        """Return the instants of a local time by the offsets before and after a change."""
+        """Return the two instants of a local time, by the UTC offsets before and after a change.
+
+        Without a clock change at this local time, both instants are the same.
+        """
         aware = wall.replace(tzinfo=self._zone)
         return sorted(int(aware.replace(fold=fold).timestamp()) for fold in (0, 1))
 
     def _instants_of(self, wall: datetime) -> list[int]:
-        """Return the instants at which the clock shows a local time: none, one or two."""
+        """Return the instants that have a local time: none if it is skipped, two if repeated."""
         readings = dict.fromkeys(self._readings_of(wall))
         return [instant for instant in readings if self._wall_at(instant) == wall]
 
     def _change_between(self, early: int, late: int) -> int:
-        """Return the first instant with the offset that applies at the later of two instants."""
+        """Return the instant of the clock change between two instants, Unix seconds.
+
+        It is the first instant that has the UTC offset of `late`.
+        """
         offset = datetime.fromtimestamp(late, self._zone).utcoffset()
         while late - early > 1:
             middle = (early + late) // 2
@@ -139,10 +157,17 @@ class Cron:
 
 
 def parse_cron(expression: str, zone: str) -> Cron:
-    """Read an expression of five fields in an IANA time zone.
+    """Parse an expression of five fields in a time zone.
 
-    Raises `ServiceError` (INVALID_REQUEST) with one problem, whose path is `cronExpression` or
-    `timezone`. Reference: features.md (Schedules).
+    Args:
+        expression: the cron expression.
+        zone: the IANA name of the time zone.
+
+    Raises:
+        ServiceError: the expression or the zone is not valid (INVALID_REQUEST). It has one problem,
+            whose path is `cronExpression` or `timezone`.
+
+    Reference: features.md (Schedules).
     """
     if zone not in _zone_names():
         expected = "the IANA name of a time zone, such as Europe/Berlin"
@@ -156,8 +181,8 @@ def parse_cron(expression: str, zone: str) -> Cron:
         raise _refused(quoted(expression, EXPRESSION_CHARS_MAX), expected)
     values = [_values_of(text, field) for text, field in zip(texts, _FIELDS, strict=True)]
     days, months = values[2], values[3]
-    # As in cron: where both name days, each of them is due; a field that begins with * limits
-    # the days of the other field.
+    # As in cron: if neither of the two day fields begins with *, a day must match one of them.
+    # Otherwise it must match both.
     is_either = not texts[2].startswith("*") and not texts[4].startswith("*")
     if not is_either and min(days) > max(monthrange(_LEAP_YEAR, month)[1] for month in months):
         raise _refused(
@@ -212,7 +237,7 @@ def _list_text(values: set[int]) -> str:
 
 @cache
 def _zone_names() -> frozenset[str]:
-    """Return the names of the IANA database, which do not depend on the machine's files."""
+    """Return the zone names of the package `tzdata`, which are the same on every machine."""
     return frozenset(files("tzdata").joinpath("zones").read_text("utf-8").split())
 
 

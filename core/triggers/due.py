@@ -1,6 +1,6 @@
-"""What becomes of a due time: it runs, overlaps an earlier run, or was missed.
+"""Decides for each due time of a schedule: start a run, or skip it.
 
-Pure: the caller gives the time, and says whether a run has not ended.
+A due time is skipped if it overlaps an earlier run or was missed. Pure.
 Reference: features.md (Schedules).
 """
 
@@ -14,33 +14,36 @@ from typing import Any, Final, NamedTuple
 from core.triggers.cron import parse_cron
 
 CATCH_UP_MS_DEFAULT: Final = 3_600_000
-# A run that starts at most this late is never missed.
+# A due time is never missed if its run starts at most this late.
 ON_TIME_MS: Final = 60_000
 _MINUTE_MS: Final = 60_000
 
-# Returns the first due time after a time, Unix milliseconds; None: there is none.
+# Returns the first due time after a time, None if there is none; both are Unix milliseconds.
 NextAfter = Callable[[int], int | None]
 
 
 def next_due_of(config: Mapping[str, Any]) -> NextAfter:
-    """Return the function that gives the due times of a schedule.
+    """Return a function that returns the next due time of a schedule.
 
     Args:
-        config: as it is stored, judged by `core/records/trigger_config.py`.
+        config: the stored configuration of the schedule. `core/records/trigger_config.py` has
+            checked it.
 
     Raises:
-        ServiceError: INVALID_REQUEST: the expression or the time zone is not valid any more.
+        ServiceError: the expression or the time zone is no longer valid (INVALID_REQUEST).
     """
     return parse_cron(config["cronExpression"], config["timezone"]).next_after
 
 
 def due_times(due_ms: int | None, next_after: NextAfter, *, count: int, until_ms: int) -> list[int]:
-    """Return due times in order: the first one, and the later ones before `until_ms`.
+    """Return the first due time, and the later due times before `until_ms`, in order.
 
     Args:
-        due_ms: the first, Unix milliseconds; None: there is none.
-        next_after: as `next_due_of` returns it.
-        count: the most that are returned, 1 or more.
+        due_ms: the first due time, Unix milliseconds; None without one. It is returned even if it
+            is not before `until_ms`.
+        next_after: the result of `next_due_of`.
+        count: the most due times to return, 1 or more.
+        until_ms: the end of the period, Unix milliseconds.
     """
     times: list[int] = []
     while due_ms is not None and len(times) < count and (not times or due_ms < until_ms):
@@ -50,9 +53,10 @@ def due_times(due_ms: int | None, next_after: NextAfter, *, count: int, until_ms
 
 
 def delay_of(trigger_id: str, config: Mapping[str, Any]) -> int:
-    """Return how many milliseconds after its due times a schedule starts: 0 to its jitter.
+    """Return the delay of a schedule's runs after their due times: 0 to its jitter, milliseconds.
 
-    The delay follows from the id, so it is the same for all due times and keeps their order.
+    The delay is computed from the trigger's id. So it is the same for all due times of a schedule,
+    and the order of the due times does not change.
     """
     digest = hashlib.sha256(trigger_id.encode()).digest()
     jitter_ms: int = config.get("jitterMs", 0)
@@ -60,11 +64,11 @@ def delay_of(trigger_id: str, config: Mapping[str, Any]) -> int:
 
 
 class Decision(NamedTuple):
-    """What becomes of a due time.
+    """The decision for a due time.
 
-    `skipped`: the reason why it is skipped, `overlap` or `missed`; None: it runs. `next_due_ms`:
-    the due time that is decided next; None: the expression has no later due time.
-    `missed_until_ms`: the last due time that was missed; None if none was.
+    `skipped`: why no run is started, `overlap` or `missed`; None: a run is started. `next_due_ms`:
+    the due time to decide next; None if the expression has no later one. `missed_until_ms`: the
+    last missed due time; None if none was missed. Times are Unix milliseconds.
     """
 
     skipped: str | None
@@ -82,16 +86,17 @@ def decide_due(
     is_running: bool,
     now_ms: int,
 ) -> Decision:
-    """Return what becomes of a due time whose start has come.
+    """Decide whether a due time starts a run; called when the due time and the delay have passed.
 
     Args:
-        due_ms: the schedule's earliest due time that was not taken, Unix milliseconds.
-        next_after: as `next_due_of` returns it.
-        delay_ms: as `delay_of` returns it.
-        policy: `skip`, `queue` or `allow`; a due time of policy `queue` is not decided while a run
-            has not ended.
-        catch_up_ms: how late a run may start.
-        is_running: whether a run of it has not ended.
+        due_ms: the earliest due time of the schedule that is not decided yet, Unix milliseconds.
+        next_after: the result of `next_due_of`.
+        delay_ms: the result of `delay_of`.
+        policy: the overlap policy: `skip`, `queue` or `allow`. With `queue`, the caller waits until
+            no run is running.
+        catch_up_ms: how late a run may start, milliseconds.
+        is_running: whether a run of the schedule has not ended.
+        now_ms: the current time, Unix milliseconds.
     """
     oldest_ms = now_ms - delay_ms - max(catch_up_ms, ON_TIME_MS)
     if due_ms < oldest_ms:

@@ -1,7 +1,8 @@
-"""Which events a trigger's filter matches.
+"""Matches audit events against the filter of a trigger.
 
-A filter names members of an event by dotted paths, and what each of them must equal: a JSON scalar,
-or one of a list of them. Reference: features.md (Triggers).
+A filter maps dotted paths of members of an event to the values that these members must have. Such a
+value is a JSON scalar, or a list of scalars of which the member must equal one.
+Reference: features.md (Triggers).
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ _NOTHING: Final = object()
 
 
 def checked_filter(wanted: dict[str, Any]) -> dict[str, Any]:
-    """Return a filter whose form is right.
+    """Return a filter unchanged if its form is valid.
 
     Raises:
-        ValueError: what is wrong, and what was expected.
+        ValueError: the form is not valid; the text says what was expected.
     """
     if len(wanted) > FILTER_MEMBERS_MAX:
         raise ValueError(f"got {len(wanted)}, expected at most {FILTER_MEMBERS_MAX} members")
@@ -38,12 +39,14 @@ def checked_filter(wanted: dict[str, Any]) -> dict[str, Any]:
 def first_match(
     events: Iterable[Mapping[str, Any]], event_type: str, wanted: Mapping[str, Any]
 ) -> Mapping[str, Any] | None:
-    """Return the first event of an audit entry that a filter matches; None: none does.
+    """Return the first event of an audit entry that a filter matches, None if none matches.
+
+    A path begins at the `payload` of an event. The members of the event itself, such as
+    `targetType` and `targetId`, can be named, too; members of the payload come first.
 
     Args:
-        events: `payload.events` of the entry. A path begins at the `payload` of an event; beside
-            its members there are the event's `targetType` and `targetId`.
-        event_type: the type of the event.
+        events: `payload.events` of the audit entry.
+        event_type: the type that the event must have.
         wanted: the filter.
     """
     for event in events:
@@ -64,7 +67,7 @@ def _at(value: Any, path: str) -> Any:
 
 def _is_match(value: Any, wanted: Any) -> bool:
     choices = wanted if isinstance(wanted, list) else [wanted]
-    # In Python True equals 1, in JSON it does not.
+    # True equals 1 in Python, but not in JSON.
     return any(
         value == choice and isinstance(value, bool) == isinstance(choice, bool)
         for choice in choices
