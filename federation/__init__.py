@@ -1,1 +1,1 @@
-"""Connections to other hosts: the egress gate and health probes."""
+"""Requests to other hosts: the HTTP client, the egress gate, health probes and other requests."""

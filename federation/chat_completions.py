@@ -1,8 +1,8 @@
-"""Asks a model by the protocol of OpenAI's chat completions, through the egress gate.
+"""Queries a model with the protocol of OpenAI's chat completions, through the egress gate.
 
-Sends what every server of that protocol takes, and nothing else: a model's name and messages. A
-redirect is a reply, and no answer; nothing is sent twice, for it costs the operator money. A wait
-that is cancelled closes the connection. Decision planning.
+A request has only the fields that every server of this protocol accepts: the name of the model and
+the messages. Redirects are not followed. A request is never repeated, because each one costs the
+operator money. If a call is cancelled, its connection is closed. Decision planning.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ CONNECT_TIMEOUT_S: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class ChatModel:
-    """A model and where it is asked.
+    """A model and the API that serves it.
 
-    `url`: of the API, `https://…/v1`; an address that is not public only where it may be reached.
-    `timeout_s`: for all of a call. `egress_allow`: networks that may be reached, public or not.
+    `url`: the base URL of the API, `https://…/v1`. `name`: the name of the model. `key`: the API
+    key, "" without one. `timeout_s`: the most time for a whole call, seconds. `egress_allow`: CIDR
+    networks to which connections are allowed although they are not public.
     """
 
     url: str
@@ -37,7 +38,7 @@ class ChatModel:
 
 
 class ModelUnavailable(Exception):
-    """There is no answer; the text says why, for the log alone."""
+    """A model gave no usable reply; the text has the reason, only for the log."""
 
 
 class _Message(Struct):
@@ -53,13 +54,14 @@ class _Completion(Struct):
 
 
 async def complete_chat(model: ChatModel, messages: Sequence[Mapping[str, str]]) -> str:
-    """Return what a model answers to messages.
+    """Send messages to a model and return the text of its reply.
 
     Args:
-        messages: of `role` and `content`.
+        model: the model.
+        messages: objects with the members `role` and `content`.
 
     Raises:
-        ModelUnavailable: there is no answer, or it is larger than 256 KiB.
+        ModelUnavailable: there is no usable reply, or it is larger than 256 KiB.
     """
     headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
     if model.key:

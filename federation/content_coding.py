@@ -1,8 +1,8 @@
 """Decodes the content codings of HTTP bodies (gzip, deflate) with a bound on the decoded size.
 
-Pure: bytes in, bytes out. A few kilobytes can decode to gigabytes, so a body is never decoded past
-its bound. A coding that is not known is ignored over a body that begins like a JSON object: servers
-say `utf-8` or `none` here. Reference: features.md (Dispatch); RFC 9110 section 8.4.
+A few kilobytes can decode to gigabytes, so decoding stops at the bound. An unknown coding is
+ignored if the body begins like a JSON object, because some servers send `utf-8` or `none` as the
+coding. Pure. Reference: features.md (Dispatch); RFC 9110 section 8.4.
 """
 
 from __future__ import annotations
@@ -11,31 +11,31 @@ import re
 import zlib
 from typing import Final
 
-# Windows of zlib: of a gzip member, of a zlib stream, of a bare deflate stream.
+# Values of zlib's `wbits` for a gzip member, a zlib stream, and a raw deflate stream.
 _GZIP, _ZLIB, _RAW = 16 + zlib.MAX_WBITS, zlib.MAX_WBITS, -zlib.MAX_WBITS
 _GZIP_NAMES: Final = ("gzip", "x-gzip")
 _DECODED: Final = ("deflate", *_GZIP_NAMES)
 _PLAIN: Final = ("", "identity", "none")
 _JSON_OBJECT: Final = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]*\{")
-# Each gzip member costs a decoder, however small it is, and bodies rarely have several.
+# Each gzip member needs a decoder, even a tiny one, and bodies rarely have several members.
 MEMBERS_MAX: Final = 16
 _SHOWN_CHARS: Final = 40
 
 
 class UndecodableBody(ValueError):
-    """A body is not in the coding of its header."""
+    """A body is not in the coding that its header names."""
 
 
 class BodyTooLarge(ValueError):
-    """A body is larger than its bound, encoded or decoded."""
+    """A body is larger than its bound, before or after decoding."""
 
 
 class BodyDecoder:
-    """Collects one body, and decodes it when it is whole.
+    """Collects one body in pieces, and decodes the whole body.
 
     Args:
-        coding: the value of `Content-Encoding`; empty: none.
-        bytes_max: the bound of the encoded and of the decoded body.
+        coding: the value of `Content-Encoding`, "" without this header.
+        bytes_max: the bound of the encoded and of the decoded body, bytes.
     """
 
     def __init__(self, coding: str, bytes_max: int) -> None:
@@ -46,10 +46,10 @@ class BodyDecoder:
         self._parts: list[bytes] = []
 
     def feed(self, piece: bytes) -> None:
-        """Take the next piece of the body.
+        """Add the next piece of the body.
 
         Raises:
-            BodyTooLarge: the bound is passed.
+            BodyTooLarge: the encoded body is larger than the bound.
         """
         self._received += len(piece)
         if self._received > self._bytes_max:
@@ -57,12 +57,12 @@ class BodyDecoder:
         self._parts.append(piece)
 
     def finish(self) -> bytes:
-        """Return the whole decoded body; an empty one needs no coding.
+        """Return the whole decoded body; an empty body is returned without decoding.
 
         Raises:
-            UndecodableBody: it is not in its coding or ends before its coding does, or its coding
-                is not known and it is not plain JSON.
-            BodyTooLarge: it decodes to more than the bound.
+            UndecodableBody: the body is not in its coding, ends too early or too late, or has an
+                unknown coding and does not begin like a JSON object.
+            BodyTooLarge: the decoded body is larger than the bound.
         """
         body = b"".join(self._parts)
         if self._coding:
@@ -76,7 +76,7 @@ class BodyDecoder:
         while rest:
             stream = self._next_stream(rest)
             try:
-                # One byte more than the bound, to detect that it is passed.
+                # Decode one byte more than the bound, to detect a larger body.
                 part = stream.decompress(rest, self._bytes_max - size + 1)
             except zlib.error as error:
                 raise UndecodableBody(f"the body is not {self._coding}: {error}") from None
@@ -96,6 +96,6 @@ class BodyDecoder:
             raise UndecodableBody(f"the {self._coding} body goes on after its end")
         if is_gzip:
             return zlib.decompressobj(_GZIP)
-        # The standard requires the zlib form, but about half of all servers send the bare one.
+        # The standard requires a zlib stream, but about half of all servers send raw deflate.
         is_zlib = piece[0] & 0x0F == zlib.DEFLATED
         return zlib.decompressobj(_ZLIB if is_zlib else _RAW)

@@ -1,7 +1,7 @@
-"""Single requests through the egress gate: a DID's document, an issuer's keys, a model's answer.
+"""Single requests through the egress gate: DID documents, key sets of issuers, model replies.
 
-Each request has a connection of its own. A redirect is a reply like another, and not followed.
-Knows neither keys nor tokens. Decision signed-requests-and-claims.
+Each request has its own connection. Redirects are not followed. This module does not parse the
+documents. Decision signed-requests-and-claims.
 """
 
 from __future__ import annotations
@@ -17,24 +17,25 @@ from federation.http_connection import HttpFailure
 from federation.name_resolver import NameResolver
 
 TIMEOUT_S: Final = 5.0
-# Of an issuer's key set.
+# The largest key set of an issuer.
 KEY_SET_BYTES_MAX: Final = 256 * 1024
 
 
 class DocumentUnavailable(Exception):
-    """There is no reply with status 200; the text says why, for the log alone."""
+    """A request got no reply with status 200; the text has the reason, only for the log."""
 
 
 async def fetch_document(url: str, egress_allow: Sequence[str], bytes_max: int) -> bytes:
-    """Return the text of a document.
+    """Fetch a document and return its bytes.
 
     Args:
-        url: `https://…`, or `http://…` of an address that may be reached.
-        egress_allow: networks that may be reached although not public.
-        bytes_max: of the document.
+        url: an `https://…` or `http://…` URL.
+        egress_allow: CIDR networks to which connections are allowed although they are not public.
+        bytes_max: the largest document, bytes.
 
     Raises:
-        DocumentUnavailable: there is none, or it is larger.
+        DocumentUnavailable: the document could not be fetched or is too large.
+        ValueError: the URL is not valid.
     """
     headers = {"Accept-Encoding": "identity"}
     request = HttpRequest("GET", url, headers, None, TIMEOUT_S, TIMEOUT_S, bytes_max)
@@ -42,14 +43,15 @@ async def fetch_document(url: str, egress_allow: Sequence[str], bytes_max: int) 
 
 
 async def fetch_jwks(url: str, egress_allow: Sequence[str]) -> bytes:
-    """Return the text of a key set.
+    """Fetch or read a key set (JWKS) and return its bytes.
 
     Args:
-        url: `https://…`, or `http://…` or `file:///…` of this machine.
-        egress_allow: networks that may be reached although not public.
+        url: an `https://…` or `http://…` URL, or a `file:///…` URL of a file on this machine.
+        egress_allow: CIDR networks to which connections are allowed although they are not public.
 
     Raises:
-        DocumentUnavailable: it cannot be read, or is larger than `KEY_SET_BYTES_MAX`.
+        DocumentUnavailable: the key set cannot be read, or is larger than `KEY_SET_BYTES_MAX`.
+        ValueError: the URL is not valid.
     """
     parts = urlsplit(url)
     if parts.scheme == "file":
@@ -61,11 +63,12 @@ async def exchange(request: HttpRequest, egress_allow: Sequence[str]) -> bytes:
     """Send a request and return the body of its reply.
 
     Args:
-        egress_allow: networks that may be reached although not public.
+        request: the request.
+        egress_allow: CIDR networks to which connections are allowed although they are not public.
 
     Raises:
-        DocumentUnavailable: the reply has another status than 200, is too large, or there is none.
-        ValueError: the address cannot be asked.
+        DocumentUnavailable: there is no reply, it is too large, or its status is not 200.
+        ValueError: the URL is not that of an HTTP server, or a header cannot be sent.
     """
     client = HttpClient(egress_allow, NameResolver(), keep_alive_s=0)
     try:

@@ -1,6 +1,7 @@
-"""The egress gate: checks the resolved address of every outgoing connection.
+"""The egress gate: checks the address of every outgoing connection.
 
-The check is in the socket factory, after name resolution, which prevents DNS rebinding.
+The socket factory checks the address after name resolution. So a name cannot resolve to another
+address after the check (DNS rebinding).
 """
 
 from __future__ import annotations
@@ -13,18 +14,18 @@ from core.topology.policy import address_denied
 
 
 class EgressDenied(OSError):
-    """The egress policy refused a connection before a packet was sent; its text says why."""
+    """The egress policy denied a connection before a packet was sent; the text has the reason."""
 
 
 def gated_socket_factory(allowed_networks: Sequence[str]) -> Callable[[Any], socket.socket]:
-    """Return a factory of sockets by address information that refuses denied addresses.
+    """Return a function that opens a socket for an address, or raises `EgressDenied`.
 
     Args:
-        allowed_networks: CIDR networks that are allowed besides public addresses.
+        allowed_networks: CIDR networks that are allowed although they are not public.
     """
     networks = tuple(allowed_networks)
-    # One verdict per address: the policy is constant for the life of a process. Bounded, because
-    # the owners of agents choose the addresses.
+    # Verdicts by address are cached, because the policy does not change while a process runs. The
+    # cache is bounded, because the owners of agents choose the addresses.
     verdicts: dict[str, str | None] = {}
 
     def open_socket(address_info: Any) -> socket.socket:

@@ -1,7 +1,8 @@
 """Probes an agent's health: `GET {endpoint}/health`, through the egress gate.
 
-Knows HTTP, not the reason for a probe. An agent that answers is healthy, also without this path,
-unless its reply has an unhealthy status. Reference: features.md (Agent interface).
+An agent that replies is healthy, even if it does not have this path, unless the reply has an
+unhealthy status or an HTTP status of 500 or more (except 501).
+Reference: features.md (Agent interface).
 """
 
 from __future__ import annotations
@@ -20,13 +21,16 @@ NOT_IMPLEMENTED = 501
 
 
 class HealthProbe:
-    """All probes of a process, each on a connection of its own; made inside its event loop.
+    """Sends the probes of a process; must be created inside the event loop.
+
+    Each probe has its own connection.
 
     Args:
-        egress_allow: networks that agents may live in although not public.
-        service: the `<service>` of dispatch paths, for endpoints that end in one.
-        names: looks agents' names up; closed with this.
-        timeout_s: for a whole probe.
+        egress_allow: CIDR networks in which agents may be although they are not public.
+        service: the name `<service>` in dispatch paths `/<service>/node`. Some endpoints end with
+            such a path.
+        names: resolves the agents' names; `close` closes it.
+        timeout_s: the most time for a whole probe, seconds.
     """
 
     def __init__(
@@ -42,13 +46,13 @@ class HealthProbe:
         self._timeout_s = timeout_s
 
     async def close(self) -> None:
-        """Close what is open."""
+        """Cancel all probes, and close their connections."""
         await self._client.close()
 
     async def is_healthy(self, endpoint: str) -> bool | None:
-        """Whether an agent at this address answers without an unhealthy status.
+        """Return whether the agent at an endpoint is healthy.
 
-        None: it was not tried, for want of this service's own means.
+        None: no probe was sent, because this service lacked a resource.
         """
         url = health_url(endpoint, self._service)
         headers = {"Accept-Encoding": "identity"}
@@ -58,7 +62,7 @@ class HealthProbe:
         try:
             outcome = await self._client.request(request)
         except ValueError:
-            return False  # the endpoint is no valid URL
+            return False  # the endpoint is not a valid URL
         if isinstance(outcome, HttpFailure):
             if outcome.kind is HttpFailureKind.NOT_TRIED:
                 return None
@@ -70,7 +74,7 @@ class HealthProbe:
 
 
 def health_url(endpoint: str, service: str) -> str:
-    """Return the URL of an agent's health, also when its endpoint is the dispatch path."""
+    """Return the health URL of an agent; a dispatch path at the end of the endpoint is removed."""
     base = endpoint.rstrip("/")
     if base.endswith("/node"):
         base = base.removesuffix("/node").removesuffix(f"/{service}")
@@ -78,7 +82,7 @@ def health_url(endpoint: str, service: str) -> str:
 
 
 def _is_reply_healthy(body: bytes) -> bool:
-    """Whether a reply's `status` is a healthy one, or an unknown word, or not to be read."""
+    """Return whether a reply has no unhealthy `status`: it is healthy, unknown or missing."""
     try:
         reply = read_foreign_json(body)
     except NotJson:

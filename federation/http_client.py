@@ -1,13 +1,17 @@
-"""An HTTP/1.1 client for other people's servers, by callbacks on kept connections.
+"""An HTTP/1.1 client for servers of other parties, with callbacks and a pool of idle connections.
 
-Theory of operation. A request goes out on an idle connection to its server at once, in one write;
-only a new connection needs a task, which resolves the name, asks the egress gate for each address
-and connects. What happens on a connection is in `federation/http_connection.py`. TLS is the event
-loop's, behind `federation/tls_gate.py`. Whatever a server does is bounded: the time to connect, the
-time in all, the bytes of the body, of the decoded body, and all other bytes in proportion to it. A
-redirect is a reply. A request on a kept connection that ends before any byte of the reply comes is
-sent once more, on a new connection: servers close idle connections, and the request may be on its
-way then. Nothing else is repeated: the server may have acted on it.
+Theory of operation. If the pool has an idle connection to the server, a request is written to it at
+once. A new connection needs an asyncio task. The task resolves the name, checks each address with
+the egress gate, and connects. `federation/http_connection.py` handles an open connection. TLS is
+the event loop's own, behind `federation/tls_gate.py`.
+
+What a server can cost is bounded: the time to connect, the total time, the size of the body, the
+size of the decoded body, and the bytes outside the body in proportion to the body. Redirects are
+not followed; a redirect is a reply.
+
+Servers close idle connections, sometimes while a request is on its way to them. So if a pooled
+connection ends before the first byte of a reply, the request is sent again once, on a new
+connection. No other request is repeated, because the server may have acted on it.
 """
 
 from __future__ import annotations
@@ -45,14 +49,15 @@ from federation.read_turns import ReadTurns
 log = logging.getLogger("callboard.federation")
 
 KEEP_ALIVE_S: Final = 30.0
-# URLs whose parts are remembered.
+# URLs whose parsed parts are cached.
 TARGETS_MAX: Final = 4_096
-# Of one callback, which lasts some milliseconds at most, whatever the bytes are.
+# The most bytes that one read returns. One callback handles them, in a few milliseconds at most.
 READ_BYTES_MAX: Final = 32 * 1024
-# CPU of opening a socket and of the first step of a handshake: the loop takes it in a later turn.
+# CPU time of opening a socket, and of the first step of a TLS handshake. The loop spends it in a
+# later turn, so the client deducts it from the time of a turn in advance.
 CONNECT_S: Final = 0.0001
 HELLO_S: Final = 0.0003
-# Until the next address of a name is tried beside the first.
+# If the connection to an address takes longer, the next address is tried in parallel.
 NEXT_ADDRESS_S: Final = 0.25
 
 _SAME_FOR_ALL: Final = b"User-Agent: callboard\r\nAccept: */*\r\n"
@@ -64,12 +69,12 @@ class HttpRequest(Struct, frozen=True):
     """A request and its bounds.
 
     Args:
-        headers: besides Host and Content-Length; visible ASCII.
-        body: None for a request without one.
-        connect_timeout_s: for resolving the name, connecting and TLS.
-        timeout_s: for all of it.
-        reply_bytes_max: of the body, as it comes and decoded.
-        payer: in whose share a name is looked up.
+        headers: all headers except Host and Content-Length; visible ASCII.
+        body: the body; None for a request without a body.
+        connect_timeout_s: the most time for resolving the name, connecting and TLS, seconds.
+        timeout_s: the most time for the whole request, seconds.
+        reply_bytes_max: the largest body of the reply, as received and as decoded, bytes.
+        payer: the payer whose share of name look-ups and of processing time the request uses.
     """
 
     method: str
@@ -83,14 +88,14 @@ class HttpRequest(Struct, frozen=True):
 
 
 class HttpClient:
-    """The connections of one process to other people's servers; made inside its event loop.
+    """The connections of one process to other servers; must be created inside the event loop.
 
     Args:
-        egress_allow: networks that servers may live in although not public.
-        names: looks names up; closed with the client.
-        keep_alive_s: how long an idle connection is kept; 0: none is.
-        may_write: whether a request may be written whose connection has just been made: whoever
-            sent it asked before, and connecting takes time.
+        egress_allow: CIDR networks in which servers may be although they are not public.
+        names: resolves names; the client closes it.
+        keep_alive_s: how long an idle connection stays in the pool, seconds; 0: there is no pool.
+        may_write: returns whether a request may still be sent. It is called after a new connection
+            is open, because the permission may have ended while the client connected.
     """
 
     def __init__(
@@ -111,10 +116,11 @@ class HttpClient:
         self._connecting: set[Exchange] = set()
         self._looking_up: set[Exchange] = set()
         self._sweep: asyncio.TimerHandle | None = None
-        # One for all connections: what a read brings is parsed before the next read.
+        # All connections share one buffer, because each read is parsed before the next one.
         self.buffer = memoryview(bytearray(READ_BYTES_MAX))
         self.read_turns = ReadTurns()
-        # Not the one of reads: while replies are late, no connection would be made.
+        # Separate from `read_turns`. Otherwise no connection could open while replies use up the
+        # time.
         self._connect_turns = ReadTurns()
 
     def send(
@@ -126,16 +132,21 @@ class HttpClient:
         """Send a request.
 
         Args:
-            done: gets its outcome, once and later; it must not raise.
-            written: called, maybe before this returns, when the server's socket has taken the
-                request but for 64 KiB at most; not after the outcome.
+            request: the request.
+            done: called once with the outcome, after this method has returned; it must not raise.
+            written: called when at most 64 KiB of the request still wait for the socket. This may
+                happen before this method returns, but not after `done` was called.
+
+        Returns:
+            The exchange, which can be cancelled.
 
         Raises:
-            ValueError: the URL is that of no HTTP server, or a header cannot be sent.
+            ValueError: the URL is not that of an HTTP server, or a header cannot be sent.
         """
         server, head = _head(request)
         exchange = Exchange(server, request.reply_bytes_max, done, written, request.payer)
-        # A larger body is not kept until its reply begins, so it could not be repeated.
+        # A larger body is not stored until the reply begins, so the request could not be repeated.
+        # It therefore needs a new connection.
         is_repeatable = request.body is None or len(request.body) <= JOINED_BYTES_MAX
         connection = self._take_idle(server) if is_repeatable else None
         if connection is None:
@@ -147,15 +158,15 @@ class HttpClient:
         return exchange
 
     async def request(self, request: HttpRequest) -> Outcome:
-        """Send a request and wait for its outcome; a cancelled wait ends it.
+        """Send a request and return its outcome; if the call is cancelled, so is the request.
 
         Raises:
-            ValueError: as `send`.
+            ValueError: the URL is not that of an HTTP server, or a header cannot be sent.
         """
         outcome: asyncio.Future[Outcome] = self._loop.create_future()
 
         def take(found: Outcome) -> None:
-            if not outcome.done():  # cancelled in this turn, in which the exchange ended by itself
+            if not outcome.done():  # it may have been cancelled in this turn of the loop
                 outcome.set_result(found)
 
         exchange = self.send(request, take)
@@ -165,7 +176,7 @@ class HttpClient:
             exchange.cancel()
 
     async def close(self) -> None:
-        """Cancel what is open, and close every connection."""
+        """Cancel all requests, and close all connections."""
         for exchange in list(self._connecting):
             exchange.cancel()
         self._names.close()
@@ -173,12 +184,12 @@ class HttpClient:
             connection.cancel()
         if self._sweep is not None:
             self._sweep.cancel()
-        await asyncio.sleep(0)  # transports close in the next turn
+        await asyncio.sleep(0)  # transports close in the loop's next turn
 
     # -- connections ------------------------------------------------------------------------------
 
     def keep(self, connection: Connection) -> None:
-        """Keep a connection that is free for its server's next request, for a while."""
+        """Put an idle connection into the pool; close it if there is no pool."""
         if self._keep_alive_s <= 0:
             connection.close()
             return
@@ -190,11 +201,11 @@ class HttpClient:
             self._sweep = self._loop.call_later(self._keep_alive_s / 2, self._close_idle)
 
     def count(self, connection: Connection) -> None:
-        """Count a connection that is open."""
+        """Register a connection that has been opened."""
         self._connections.add(connection)
 
     def forget(self, connection: Connection) -> None:
-        """Drop a connection that has ended, if it is still known."""
+        """Remove a connection that has ended."""
         self._connections.discard(connection)
         self._idle.drop(connection)
 
@@ -214,7 +225,7 @@ class HttpClient:
             self._sweep = self._loop.call_later(self._keep_alive_s / 2, self._close_idle)
 
     def _send_on_new(self, exchange: Exchange, request: HttpRequest, head: bytes) -> None:
-        # Both bounds begin here, so the lower one bounds the connecting.
+        # Both timeouts begin here, so the shorter one limits the time to connect.
         exchange.timer = self._loop.call_later(
             min(request.connect_timeout_s, request.timeout_s), self._give_up, exchange
         )
@@ -223,7 +234,7 @@ class HttpClient:
         exchange.task.add_done_callback(lambda _: self._connecting.discard(exchange))
 
     def _repeat(self, exchange: Exchange, request: HttpRequest, head: bytes) -> None:
-        """Send a request once more, on a new connection, within what is left of its time."""
+        """Send a request again on a new connection, within the rest of its timeout."""
         assert exchange.timer is not None
         left_s = max(0.0, exchange.timer.when() - self._loop.time())
         exchange.timer.cancel()
@@ -237,7 +248,7 @@ class HttpClient:
         )
 
     def _give_up(self, exchange: Exchange) -> None:
-        """End an exchange whose connection has not come about in its time."""
+        """End an exchange whose connection was not opened in time."""
         if exchange in self._looking_up and not self._names.is_answered:
             exchange.fail(HttpFailureKind.NOT_TRIED, "no name server answers")
         else:
@@ -249,7 +260,7 @@ class HttpClient:
         began_s = self._loop.time()
         try:
             found = await self._connected(exchange)
-        except Exception:  # the edge of the task: a defect of ours says nothing of the server
+        except Exception:  # the edge of the task: a bug in this service is no fault of the server
             log.exception("connecting failed server=%s", exchange.server)
             found = HttpFailure(HttpFailureKind.NOT_TRIED, "connecting failed inside the service")
         exchange.task = None
@@ -267,7 +278,7 @@ class HttpClient:
         found.begin(exchange, head, request.body)
 
     async def _connected(self, exchange: Exchange) -> Connection | HttpFailure:
-        """Return a new connection to the exchange's server, or why there is none."""
+        """Return a new connection to the exchange's server, or the failure to open it."""
         refused: list[OSError] = []
         addresses: Sequence[ResolvedAddress] = []
         connection = Connection(self, exchange.server, exchange.payer)
@@ -304,12 +315,14 @@ class HttpClient:
     async def _open(
         self, addresses: Sequence[ResolvedAddress], refused: list[OSError]
     ) -> socket.socket:
-        """Return a connected socket.
+        """Return a socket that is connected to one of the addresses.
 
         Args:
-            refused: gets why there is no socket for an address.
+            addresses: the addresses of the server.
+            refused: gets the error for each address for which no socket was opened.
 
-        Raises: OSError.
+        Raises:
+            OSError: no address could be connected.
         """
         await self._connect_turns.wait(CONNECT_S)
         try:
@@ -318,7 +331,7 @@ class HttpClient:
                 happy_eyeballs_delay=NEXT_ADDRESS_S,
                 socket_factory=lambda address: self._gated(address, refused),
             )
-        except RuntimeError as error:  # what uvloop raises without a reason
+        except RuntimeError as error:  # uvloop sometimes raises this instead of an OSError
             raise OSError(str(error)) from None
 
     def _gated(self, address: Any, refused: list[OSError]) -> socket.socket:
@@ -330,14 +343,17 @@ class HttpClient:
 
 
 def _is_ours(error: Exception) -> bool:
-    """Say whether a connection failed for want of something that this machine has too little of."""
+    """Return whether a connection failed because this machine lacks a resource."""
     return isinstance(error, NameUnavailable) or (
         isinstance(error, OSError) and error.errno in _OUR_ERRORS
     )
 
 
 def _cause(error: OSError) -> str:
-    """Return what this machine has too little of; the text of an `OSError` may name addresses."""
+    """Return which resource this machine lacks.
+
+    The text of an `OSError` is not used, because it may contain addresses.
+    """
     if isinstance(error, NameUnavailable):
         return str(error)
     assert error.errno in _OUR_ERRORS, error
@@ -346,26 +362,27 @@ def _cause(error: OSError) -> str:
 
 @functools.cache
 def tls_context() -> ssl.SSLContext:
-    """Return what this process trusts; making it takes 40 ms."""
+    """Return the TLS settings and trusted certificates of this process; cached, it takes 40 ms."""
     context = ssl.create_default_context()
-    context.options |= ssl.OP_NO_RENEGOTIATION  # so no write waits for what the server says
-    # What is offered by default depends on how Python was built: Debian's leaves it to OpenSSL.
+    context.options |= ssl.OP_NO_RENEGOTIATION  # so no write has to wait for the server
+    # The default version depends on how Python was built: Debian's Python leaves it to OpenSSL.
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    # Without groups that the server makes up: one step with 10,000 bits takes a second.
+    # Excludes finite-field groups that a server defines: with 10,000 bits, one step takes a second.
     context.set_ciphers(
         "@SECLEVEL=2:ECDHE+AESGCM:ECDHE+CHACHA20:ECDHE+AES:!aNULL:!PSK:!SHA1:!AESCCM"
     )
-    # Every TLS 1.3 server must know P-256. A server's choice of ffdhe8192 costs the loop 130 ms.
+    # Every TLS 1.3 server must support P-256. With the group ffdhe8192, which a server could
+    # choose, a handshake would block the loop for 130 ms.
     context.set_ecdh_curve("prime256v1")
     return context
 
 
 @functools.lru_cache(maxsize=TARGETS_MAX)
 def _target(url: str) -> tuple[Server, bytes, bytes]:
-    """Return where a URL leads, its path and the lines of a head that it decides.
+    """Return the server of a URL, its path with query, and the first header lines of a request.
 
     Raises:
-        ValueError: it is the URL of no HTTP server.
+        ValueError: the URL is not that of an HTTP server.
     """
     parsed = URL(url)
     if parsed.scheme not in ("http", "https") or not parsed.raw_host or not parsed.port:
@@ -379,10 +396,10 @@ def _target(url: str) -> tuple[Server, bytes, bytes]:
 
 
 def _head(request: HttpRequest) -> tuple[Server, bytes]:
-    """Return a request's server and its bytes up to the body.
+    """Return the server of a request, and the request's bytes before the body.
 
     Raises:
-        ValueError: the URL is that of no HTTP server, or a header cannot be sent.
+        ValueError: the URL is not that of an HTTP server, or a header cannot be sent.
     """
     server, path, lines = _target(request.url)
     given = "\r\n".join([*map(": ".join, request.headers.items()), ""])

@@ -1,8 +1,9 @@
-"""One connection to an agent's server: what was asked on it, and its reply as it comes.
+"""One connection to a server: sends a request, and parses the reply while it arrives.
 
-Parses the reply (httptools) within its bounds. The reply is decoded and the callback of the
-exchange runs inside the read that completes the reply, or in a later turn of the loop when replies
-have used up the time of this turn. Knows nothing of names and addresses.
+The library httptools parses the reply, within the bounds of the request. The read that completes a
+reply also decodes it and calls the callback of the exchange. If replies have used up the time of
+this turn of the loop (`read_turns.py`), this happens in a later turn. This module knows no names
+and addresses.
 """
 
 from __future__ import annotations
@@ -22,16 +23,17 @@ from federation.content_coding import BodyDecoder, BodyTooLarge, UndecodableBody
 from federation.read_turns import ReadTurns
 from federation.tls_gate import TlsGate
 
-# Of one client; no server takes the places of all others.
+# The most idle connections of one client. The second bound leaves room for other servers.
 IDLE_MAX: Final = 1_024
 IDLE_PER_SERVER_MAX: Final = 256
-# A larger body is written apart from its head, so that it is in memory once.
+# A larger body is written separately from the head, so that it is not copied in memory.
 JOINED_BYTES_MAX: Final = 16 * 1024
-# Bytes that are not of the body: headers, sizes of chunks (5 for a short chunk), trailers. Each
-# chunk costs a callback: at most as many more bytes as the body has, so its chunks are no dust.
+# A reply may have this many bytes outside the body (headers, chunk sizes, trailers), plus as many
+# as the body has. The bound is low because each chunk costs a callback, and a chunk of one byte has
+# 5 bytes of overhead.
 OVERHEAD_BYTES_MAX: Final = 64 * 1024
 
-# What callers read of a reply, and what says how its body ends.
+# The headers that callers read, and those that determine the end of the body.
 _KEPT: Final = frozenset(
     (
         b"content-type", b"content-encoding", b"retry-after", b"content-length",
@@ -40,15 +42,15 @@ _KEPT: Final = frozenset(
 )  # fmt: skip
 _SWITCHING: Final = 101
 
-Server = tuple[str, int, bool]  # host, port, whether by TLS
+Server = tuple[str, int, bool]  # host, port, whether TLS is used
 
 
 class HttpFailureKind(Enum):
     """Why a request has no reply."""
 
-    DENIED = auto()  # by the egress policy, before a packet was sent
-    NOT_TRIED = auto()  # for want of our own means, which says nothing of the server
-    WITHHELD = auto()  # its sender may not send any more, now that it is connected
+    DENIED = auto()  # the egress policy denied the connection, before a packet was sent
+    NOT_TRIED = auto()  # this service lacked a resource; the server is not at fault
+    WITHHELD = auto()  # the permission to send ended while the client connected (`may_write`)
     UNREACHABLE = auto()
     CONNECT_TIMEOUT = auto()
     TIMEOUT = auto()
@@ -58,7 +60,10 @@ class HttpFailureKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class HttpFailure:
-    """A request without a reply, why in words, and the status of a reply that is too large."""
+    """The failure of a request.
+
+    `detail`: the reason in words. `status`: the HTTP status, if the reply had begun; otherwise 0.
+    """
 
     kind: HttpFailureKind
     detail: str
@@ -69,9 +74,10 @@ class HttpReply(Struct, frozen=True):
     """A reply.
 
     Args:
-        headers: those that this client keeps, by lower-case name; the first of a repeated one.
-        body: decoded; empty when it could not be.
-        coding_problem: why the body could not be decoded.
+        status: the HTTP status.
+        headers: the headers in `_KEPT`, by lower-case name. Of a repeated header, the first value.
+        body: the decoded body; empty if it could not be decoded.
+        coding_problem: why the body could not be decoded; None if it was decoded.
     """
 
     status: int
@@ -80,7 +86,7 @@ class HttpReply(Struct, frozen=True):
     coding_problem: str | None = None
 
     def header(self, name: bytes) -> str | None:
-        """Return the value of a kept header; bytes outside ASCII are replaced."""
+        """Return the value of a header, None without it; bytes outside ASCII are replaced."""
         value = self.headers.get(name)
         return None if value is None else value.decode("ascii", "replace")
 
@@ -89,7 +95,7 @@ Outcome = HttpReply | HttpFailure
 
 
 class Exchange:
-    """A request on its way and the callback for its outcome; `cancel` ends it silently."""
+    """A request that was sent, and the callback for its outcome."""
 
     __slots__ = (
         "_done",
@@ -112,7 +118,7 @@ class Exchange:
         written: Callable[[], None] | None = None,
         payer: str = "",
     ) -> None:
-        # Not the request: a large body is let go of when the transport has it.
+        # The request is not stored, so that the memory of a large body is freed once it is written.
         self.server = server
         self.reply_bytes_max = reply_bytes_max
         self.payer = payer
@@ -120,14 +126,15 @@ class Exchange:
         self.written = written
         self._is_over = False
         self.timer: asyncio.TimerHandle | None = None
-        # Connects, before there is a connection.
+        # The task that opens a new connection, until the connection is open.
         self.task: asyncio.Task[None] | None = None
         self.connection: Connection | None = None
-        # Sends the request once more: on a kept connection, until a byte of the reply has come.
+        # Sends the request again. It is set while the request is on a pooled connection and no byte
+        # of the reply has arrived.
         self.repeat: Callable[[], None] | None = None
 
     def cancel(self) -> None:
-        """Stop, and close the connection; the callback is not called."""
+        """End the exchange without a call of the callback, and close the connection."""
         self._is_over = True
         self.repeat = None
         if self.timer is not None:
@@ -138,37 +145,37 @@ class Exchange:
             self.connection.close()
 
     def end(self, outcome: Outcome) -> None:
-        """Stop and call the callback, unless it is over."""
+        """End the exchange and call the callback; does nothing if the exchange has ended."""
         if not self._is_over:
             self.cancel()
             self._done(outcome)
 
     def call_written(self) -> None:
-        """Call back once, when the request is written."""
+        """Call the callback `written` once, when the request has been written."""
         written, self.written = self.written, None
         if written is not None and not self._is_over:
             written()
 
     def fail(self, kind: HttpFailureKind, detail: str) -> None:
-        """End without a reply."""
+        """End the exchange with a failure."""
         self.end(HttpFailure(kind, detail))
 
 
 class Connections(Protocol):
     """The client that a connection belongs to."""
 
-    # One for all connections: what a read brings is parsed before the next read.
+    # All connections share one buffer, because each read is parsed before the next one.
     buffer: memoryview
     read_turns: ReadTurns
 
     def count(self, connection: Connection) -> None:
-        """Count a connection that is open."""
+        """Register a connection that has been opened."""
 
     def keep(self, connection: Connection) -> None:
-        """Keep a connection that is free for its server's next request."""
+        """Put an idle connection into the pool."""
 
     def forget(self, connection: Connection) -> None:
-        """Drop a connection that has ended."""
+        """Remove a connection that has ended."""
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -182,7 +189,8 @@ class Connection(asyncio.BufferedProtocol):
         self._client = client
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpResponseParser(self)
-        # As lenient as aiohttp is: agents' servers are sloppy, and connections are not shared.
+        # As lenient as aiohttp, because many agents' servers deviate from the standard. This is
+        # safe, because a connection carries only one exchange at a time.
         self._parser.set_dangerous_leniencies(
             lenient_headers=True,
             lenient_optional_cr_before_lf=True,
@@ -190,23 +198,23 @@ class Connection(asyncio.BufferedProtocol):
         )
         self._exchange: Exchange | None = None
         self._is_writing = False
-        # Of the body, by one read; empty after it.
+        # The pieces of the body that the current read has brought; empty between reads.
         self._pieces: list[bytes] = []
-        # The reply is there, and waits for a turn in which it is decoded and judged.
+        # The reply is complete, and waits for a turn of the loop with time to decode it.
         self._is_waiting = False
         self._reset()
 
     @property
     def is_open(self) -> bool:
-        """Whether neither side has ended it."""
+        """Whether the connection is open: neither side has ended it."""
         return self._transport is not None and not self._transport.is_closing()
 
     async def secure(self, context: ssl.SSLContext, server_name: str) -> None:
         """Begin a TLS session, before the first request.
 
         Raises:
-            OSError: the server ends the connection, or its certificate is not valid for this name.
-            ValueError: no certificate can have this name.
+            OSError: the server ended the connection, or its certificate is not valid for the name.
+            ValueError: no certificate can have the name.
         """
         loop, transport = asyncio.get_running_loop(), self._transport
         if transport is None or not self.is_open:
@@ -217,7 +225,8 @@ class Connection(asyncio.BufferedProtocol):
             if tls is not self:  # else `start_tls` has failed
                 transport.set_protocol(TlsGate(transport, tls, self, self._client.read_turns))
 
-        loop.call_soon(insert_gate)  # runs when `start_tls` has set its protocol, before it reads
+        # Runs after `start_tls` has set its protocol and before the protocol reads.
+        loop.call_soon(insert_gate)
         secured = await loop.start_tls(transport, self, context, server_hostname=server_name)
         if secured is None or secured.is_closing():
             raise ConnectionResetError
@@ -239,7 +248,7 @@ class Connection(asyncio.BufferedProtocol):
             exchange.call_written()
 
     def close(self) -> None:
-        """Close at once; an exchange that is on it gets no outcome from here."""
+        """Close the connection at once, without an outcome for its exchange."""
         self._exchange = None
         self._client.forget(self)
         if self._is_waiting:
@@ -249,7 +258,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def cancel(self) -> None:
-        """Close, and cancel the exchange that is on it."""
+        """Close the connection, and cancel its exchange."""
         if self._exchange is not None:
             self._exchange.cancel()
         else:
@@ -266,31 +275,31 @@ class Connection(asyncio.BufferedProtocol):
     # -- called by the loop -----------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take the open connection."""
+        """Store the transport of the open connection."""
         self._transport = transport  # type: ignore[assignment]
         self._client.count(self)
 
     def pause_writing(self) -> None:
-        """Note that the server does not take what is written as fast as it comes."""
+        """Note that the write buffer is full: the server reads too slowly."""
         self._is_writing = True
 
     def resume_writing(self) -> None:
-        """Note that the server has taken nearly all."""
+        """Note that the write buffer is nearly empty."""
         self._is_writing = False
         if self._exchange is not None:
             self._exchange.call_written()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Return where to read to: one buffer for all, parsed before the next read."""
+        """Return the buffer that all connections share."""
         return self._client.buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Parse what has come; end the exchange when its reply is there or cannot be."""
+        """Parse the received bytes; end the exchange when the reply is complete or has failed."""
         if self._exchange is None:
-            self.close()  # nothing was asked
+            self.close()  # the server sent bytes without a request
             return
         if self._is_waiting:
-            self._is_kept = False  # more than the reply
+            self._is_kept = False  # the server sent bytes after the reply
             return
         self._exchange.repeat = None
         self._received += nbytes
@@ -312,10 +321,10 @@ class Connection(asyncio.BufferedProtocol):
             self._finish_in_turn()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """End the exchange with its connection.
+        """End the exchange, because its connection has ended.
 
-        A reply without a length ends like this, others are broken. A request that may be repeated
-        is.
+        A reply without a length is now complete. Any other reply has failed. If the request may be
+        repeated, it is sent again instead.
         """
         exchange = self._exchange
         if self._is_waiting:
@@ -334,10 +343,10 @@ class Connection(asyncio.BufferedProtocol):
             self._is_kept = False
             self._finish_in_turn()
 
-    # -- what has come ----------------------------------------------------------------------------
+    # -- the reply --------------------------------------------------------------------------------
 
     def _finish_in_turn(self) -> None:
-        """Decode and judge the reply now, or in a later turn if this one has no time left."""
+        """Decode the reply and end the exchange, in a later turn if this one has no time left."""
         turns = self._client.read_turns
         if turns.now_s() >= turns.ends_s and turns.is_used_up():
             self._is_waiting = True
@@ -346,7 +355,7 @@ class Connection(asyncio.BufferedProtocol):
             self._finish()
 
     def go_on(self) -> bool:
-        """Decode and judge the reply that waited."""
+        """Decode the reply that waited for this turn, and end the exchange."""
         self._is_waiting = False
         self._finish()
         return False
@@ -357,7 +366,7 @@ class Connection(asyncio.BufferedProtocol):
         return self._headers.get(b"transfer-encoding", b"").lower().endswith(b"chunked")
 
     def _put_pieces(self) -> None:
-        """Take what one read has brought of the body, in one piece."""
+        """Pass the body bytes of one read to the decoder, joined into one piece."""
         piece = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
         self._pieces.clear()
         if self._decoder is None or self._failure is not None:
@@ -376,7 +385,7 @@ class Connection(asyncio.BufferedProtocol):
         assert exchange is not None
         exchange.connection = None
         outcome = self._outcome()
-        self._decoder = None  # it holds the body
+        self._decoder = None  # frees the memory of the body
         is_good = isinstance(outcome, HttpReply) and outcome.coding_problem is None
         if is_good and self._is_kept and self.is_open and not self._is_writing:
             self._received = 0
@@ -401,18 +410,18 @@ class Connection(asyncio.BufferedProtocol):
     # -- called by the parser, within buffer_updated ---------------------------------------------
 
     def on_message_begin(self) -> None:
-        """Keep no connection on which more than a whole reply comes: nothing has asked for it."""
+        """Note that another reply begins, so that this connection is not reused."""
         if self._is_complete:
             self._is_kept = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Keep a header; trailers are not read."""
+        """Store a header of `_KEPT`; trailers are ignored."""
         lower = name.lower()
         if lower in _KEPT and not self._status:
             self._headers.setdefault(lower, value)
 
     def on_headers_complete(self) -> None:
-        """Prepare for the body."""
+        """Store the status, and prepare for the body."""
         status = self._parser.get_status_code()
         if self._is_complete:
             return
@@ -429,13 +438,13 @@ class Connection(asyncio.BufferedProtocol):
             self._fail(HttpFailureKind.TOO_LARGE, f"the reply is larger than {bytes_max} bytes")
 
     def on_body(self, piece: bytes) -> None:
-        """Take a piece of the body."""
+        """Store a piece of the body until the end of this read."""
         if not self._is_complete:
             self._body_bytes += len(piece)
             self._pieces.append(piece)
 
     def on_message_complete(self) -> None:
-        """Note the end of a reply; an interim one is dropped."""
+        """Note the end of a reply; an interim reply (1xx) is dropped."""
         if self._is_complete:
             return
         if self._is_informational:
@@ -447,14 +456,14 @@ class Connection(asyncio.BufferedProtocol):
 
 
 class IdleConnections:
-    """A client's connections that are kept for their server's next request, bounded in number.
+    """The pool of a client's idle connections, bounded in number.
 
-    The connection of a server that was used last is used first; the one that was used longest ago
-    is closed first. Decision limits-and-admission.
+    For a server, the most recently used connection is taken first. The connection that was not used
+    for the longest time is closed first. Decision limits-and-admission.
     """
 
     def __init__(self) -> None:
-        # Ordered by use: a dict's first key is found fast enough among so few.
+        # Both are ordered by the last use. A dict finds its first key fast enough at this size.
         self._by_server: dict[Server, dict[Connection, None]] = {}
         self._by_age: dict[Connection, None] = {}
 
@@ -462,7 +471,7 @@ class IdleConnections:
         return len(self._by_age)
 
     def put(self, connection: Connection) -> Connection | None:
-        """Keep a connection as the one used last; return the one to close for it, if any."""
+        """Add the most recently used connection; return a connection to close, None if not full."""
         same = self._by_server.get(connection.server)
         if same is None:
             same = self._by_server[connection.server] = {}
@@ -472,7 +481,7 @@ class IdleConnections:
         return next(iter(self._by_age)) if len(self._by_age) > IDLE_MAX else None
 
     def take(self, server: Server) -> Connection | None:
-        """Take out the connection to a server that was used last."""
+        """Remove and return the most recently used connection to a server, None without one."""
         same = self._by_server.get(server)
         if same is None:
             return None
@@ -483,7 +492,7 @@ class IdleConnections:
         return connection
 
     def drop(self, connection: Connection) -> None:
-        """Forget a connection, if it is here."""
+        """Remove a connection; does nothing if it is not in the pool."""
         if connection not in self._by_age:
             return
         same = self._by_server[connection.server]
@@ -492,5 +501,5 @@ class IdleConnections:
             del self._by_server[connection.server]
 
     def oldest(self, before_s: float) -> list[Connection]:
-        """Return connections that have been idle since then or before, the oldest first."""
+        """Return the connections that became idle at or before a time, the oldest first."""
         return list(takewhile(lambda one: one.idle_since_s <= before_s, self._by_age))

@@ -1,10 +1,11 @@
-"""Looks names up by c-ares (`aiodns`): a name without an answer delays no other name.
+"""Resolves host names with c-ares (`aiodns`), so that a slow name does not delay other names.
 
-Requests that ask for the same name at the same time share a look-up. Addresses are kept for 10 s.
-One payer can use at most 8/9 of the look-ups at once: the owners of agents choose the names.
+Concurrent requests for the same name share one look-up. Addresses are cached for 10 s. The owners
+of agents choose the names, so one payer can have at most 8/9 of the concurrent look-ups
+(`fair_share.py`).
 
-A timeout or SERVFAIL is a failure of the name only if the name servers have answered another
-look-up in the last 10 s.
+A timeout or SERVFAIL counts as a failure of the name only if the name servers have answered another
+look-up in the last 10 s. Otherwise the name servers may be at fault.
 """
 
 from __future__ import annotations
@@ -22,36 +23,37 @@ from core.market.sharing.fair_share import Held, has_room
 
 RESOLVED_S: Final = 10.0
 RESOLVED_MAX: Final = 4_096
-# Per name, in the resolver's order: the owner of an agent chooses how many addresses a name has.
+# The first addresses of a name, in the resolver's order. A bound is needed, because the owner of an
+# agent chooses how many addresses a name has.
 ADDRESSES_MAX: Final = 16
-# Look-ups at once, a few kilobytes each.
+# The capacity for concurrent look-ups (`has_room`); a look-up needs a few kilobytes.
 LOOKUPS_ROOM: Final = 1_024
-# The timeout of the first try; c-ares doubles it at each further try: 10 to 15 s in all.
+# The timeout of the first try. c-ares doubles it for each further try; together 10 to 15 s.
 TRY_S: Final = 0.25
 TRIES: Final = 6
-# c-ares keeps answers as long as their TTL without a bound: after so many look-ups it is replaced.
+# c-ares caches each answer for its TTL, without a bound. It is replaced after this many look-ups.
 CACHED_MAX: Final = 1_024
-# How long an answer shows that the name servers work.
+# For this time after an answer, the name servers are assumed to work.
 ANSWERED_S: Final = 10.0
 
-# As of socket.getaddrinfo.
+# The form of the results of `socket.getaddrinfo`.
 ResolvedAddress = tuple[int, int, int, str, Any]
 _Key = tuple[str, int]
 
 _NO_SUCH_NAME: Final = (ares.ARES_ENOTFOUND, ares.ARES_ENODATA, ares.ARES_EBADNAME)
-# Either the name's own servers or the name servers of this machine do not work.
+# With these errors, either the servers of the name or the name servers of this machine do not work.
 _UNANSWERED: Final = (ares.ARES_ETIMEOUT, ares.ARES_ESERVFAIL, ares.ARES_EBADRESP)
 
 
 class NameUnavailable(OSError):
-    """A name was not looked up, for a reason that is not the name's."""
+    """A name could not be looked up, and the name itself is not the reason."""
 
 
 class NameResolver:
     """The look-ups of one event loop.
 
     Args:
-        servers: addresses of name servers, with ports; none: those of this machine.
+        servers: addresses of name servers, with ports; empty: the name servers of this machine.
     """
 
     def __init__(self, servers: Sequence[str] = ()) -> None:
@@ -65,16 +67,17 @@ class NameResolver:
 
     @property
     def is_answered(self) -> bool:
-        """Whether the name servers have answered lately."""
+        """Whether a name server has answered in the last `ANSWERED_S`."""
         return asyncio.get_running_loop().time() - self._answered_s < ANSWERED_S
 
     async def resolve(self, host: str, port: int, payer: str = "") -> Sequence[ResolvedAddress]:
-        """Return a host's addresses, at most `ADDRESSES_MAX`.
+        """Return the addresses of a host, at most `ADDRESSES_MAX`.
 
-        The caller bounds the time. A look-up goes on when its callers have gone.
+        The caller limits the time. A look-up continues if its callers are cancelled.
 
         Args:
             host: a name or an address.
+            port: the port in the returned addresses.
             payer: the payer whose share of the look-ups is used.
 
         Raises:
@@ -83,7 +86,7 @@ class NameResolver:
             OSError: the name has no address, or is not a valid name.
         """
         try:
-            with contextlib.suppress(OSError):  # a name is no numeric address
+            with contextlib.suppress(OSError):  # the host is a name
                 return _numeric(host, port)
             key = (host.encode("idna").decode("ascii"), port)
         except ValueError as error:
@@ -97,11 +100,11 @@ class NameResolver:
         return await asyncio.shield(lookup)
 
     def close(self) -> None:
-        """Cancel every look-up."""
+        """Cancel all look-ups."""
         for lookup in self._lookups.values():
             lookup.cancel()
         if self._ares is not None:
-            self._ares.cancel()  # calls its callbacks now, while the loop is open
+            self._ares.cancel()  # runs its callbacks now, while the loop is still open
             self._ares = None
 
     def _begin(self, key: _Key, payer: str) -> asyncio.Task[Sequence[ResolvedAddress]]:
@@ -123,7 +126,8 @@ class NameResolver:
         self._held.remove(payer)
         del self._lookups[key]
         if not lookup.cancelled():
-            lookup.exception()  # asyncio logs an exception that no caller has waited for
+            # asyncio logs an error that nobody has read. All callers may have been cancelled.
+            lookup.exception()
 
     async def _look_up(self, key: _Key, ares_: aiodns.DNSResolver) -> Sequence[ResolvedAddress]:
         now_s = asyncio.get_running_loop().time
@@ -136,7 +140,7 @@ class NameResolver:
             if code not in _NO_SUCH_NAME:
                 raise NameUnavailable(f"no name server answers: {error.args[-1]}") from None
             found = []
-        if not found or found[0].ttl:  # what the hosts file says has no TTL
+        if not found or found[0].ttl:  # an address from the hosts file has no TTL
             self._answered_s = now_s()
         if not found:
             raise socket.gaierror(socket.EAI_NONAME, "the name has no address")
@@ -154,7 +158,8 @@ class NameResolver:
 def _numeric(host: str, port: int) -> Sequence[ResolvedAddress]:
     """Return the address information of a numeric address.
 
-    Raises: OSError, `host` is a name.
+    Raises:
+        OSError: `host` is a name.
     """
     flags = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
     return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)

@@ -1,8 +1,8 @@
-"""Sends spans to an OpenTelemetry collector: OTLP over HTTP, by OpenTelemetry's own exporter.
+"""Sends spans to an OpenTelemetry collector with OpenTelemetry's own exporter (OTLP over HTTP).
 
-Only imported where the setting `otlp_endpoint` asks for it: the exporter is an extra of the server.
-The endpoint is an operator's choice, so it does not pass the egress gate.
-Reference: features.md (Traces).
+This module is imported only if the setting `otlp_endpoint` is set, because the exporter is an
+optional dependency of the server. The operator chooses the endpoint, so the egress gate is not
+used. Reference: features.md (Traces).
 """
 
 from __future__ import annotations
@@ -21,23 +21,24 @@ from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, Trace
 
 from core.workflow.traces import Span
 
-# Within it the exporter itself tries again.
+# The time for one call of the exporter, including its own retries.
 SEND_TIMEOUT_S: Final = 10.0
 _NS_PER_MS: Final = 1_000_000
 _SCOPE: Final = InstrumentationScope("callboard")
 _STATUSES: Final = {"ok": StatusCode.OK, "error": StatusCode.ERROR, "unset": StatusCode.UNSET}
-# Too slow and too many requests: the same batch may pass later. Other 4xx refuse it for good.
+# Request timeout, and too many requests: the same batch may be accepted later. With any other 4xx
+# status the batch is refused permanently.
 _PASSING: Final = (408, 429)
 
 log = logging.getLogger("callboard.traces")
 
 
 class OtlpSender:
-    """Sends spans; each call blocks its thread until the collector has them or the time is over.
+    """Sends spans; each call blocks its thread until the collector replies or the timeout ends.
 
     Args:
-        endpoint: URL to which spans are posted, as `http://127.0.0.1:4318/v1/traces`.
-        service: name of the service.
+        endpoint: the URL to which spans are posted, such as `http://127.0.0.1:4318/v1/traces`.
+        service: the name of this service in the spans.
     """
 
     def __init__(self, endpoint: str, service: str) -> None:
@@ -48,10 +49,10 @@ class OtlpSender:
         self._resource = Resource({"service.name": service})
 
     def send(self, spans: Sequence[ReadableSpan]) -> bool:
-        """Send spans; return False when the collector cannot take them now.
+        """Send spans; return False if the collector cannot accept them now.
 
-        A batch that it refuses for good is dropped with an error in the log, so that it does not
-        hold up the others.
+        A batch that the collector refuses permanently is dropped, with an error in the log, so that
+        it does not block later batches.
         """
         self._answers.clear()
         if self._exporter.export(spans) is SpanExportResult.SUCCESS:
@@ -67,10 +68,16 @@ class OtlpSender:
         self._session.close()
 
     def span(self, trace_id: str, workflow_id: str, span: Span) -> ReadableSpan:
-        """Return a span of an ended workflow in OpenTelemetry's form."""
+        """Return a span of an ended workflow as an OpenTelemetry span.
+
+        Args:
+            trace_id: the id of the trace, hexadecimal.
+            workflow_id: the id of the workflow.
+            span: the span.
+        """
         trace = int(trace_id, 16)
         parent = span.parent_span_id
-        is_remote = span.node_id is None  # the caller's
+        is_remote = span.node_id is None  # the parent is a span of the caller
         attributes: dict[str, Any] = {
             "callboard.workflow.id": workflow_id,
             "callboard.node": span.node_id,

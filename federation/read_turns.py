@@ -1,10 +1,10 @@
-"""Bounds the time that all connections of a client take in one turn of the loop.
+"""Bounds the time that all connections of a client take in one turn (iteration) of the event loop.
 
-A loop reads every connection that has something in one turn, and hundreds of replies can be there
-at once: judging 512 of 16 KB each took 2.2 s. So replies use up the time of a turn; a reply that is
-complete after it is decoded and judged in a later turn, payers in turn. What comes by TLS is
-decrypted like this. New connections use up a time of their own, in the order in which they come.
-Knows no sockets.
+In one turn the loop reads every connection that has data. Hundreds of replies can arrive at once:
+to handle 512 replies of 16 KB each in one turn took 2.2 s. So replies have a limited time per turn.
+If it is used up when a reply is complete, the reply is handled in a later turn, round robin over
+payers. The same holds for decrypting TLS. New connections have a separate time per turn; they get
+it in the order of their requests. This module knows no sockets.
 """
 
 from __future__ import annotations
@@ -16,16 +16,17 @@ from typing import Final, Protocol
 
 from core.market.sharing.fair_queue import FairQueue
 
-# Less than a third of the longest turn allowed: the last piece of work may take as long, and so may
-# the rest of an earlier turn's time, which ends in this one.
+# The time per turn. It is less than a third of the longest turn that is allowed, because a turn can
+# take three times as long: it may contain the rest of the previous time, and the last piece of work
+# may begin just before the time ends and last as long again.
 TURN_S: Final = 0.003
 
 
 class Reading(Protocol):
-    """A connection with work that was put off.
+    """A connection with postponed work.
 
     Args:
-        payer: whose work it is.
+        payer: the payer for whom the work is done.
     """
 
     payer: str
@@ -37,23 +38,23 @@ class Reading(Protocol):
 
 
 class ReadTurns:
-    """The time of one client's connections in a turn; made inside its event loop.
+    """The time per turn for one client's connections; must be created inside the event loop.
 
     Args:
-        now_s: a monotonic clock.
+        now_s: returns the time of a monotonic clock, seconds.
     """
 
     def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
         self._loop = asyncio.get_running_loop()
         self.now_s = now_s
-        # Until then reads cost no more than looking at the clock.
+        # The end of the current time. Before it, a read only has to compare the clock.
         self.ends_s = 0.0
         self._waiting: FairQueue[Reading, Reading] = FairQueue()
-        # Runs in the loop's next turn.
+        # The call of `_go_on` in the loop's next turn; None if it is not scheduled.
         self._next: asyncio.Handle | None = None
 
     def is_used_up(self) -> bool:
-        """Say whether the turn has no time left; if `ends_s` was in another, a new one begins."""
+        """Return whether this turn has no time left; start its time if that has not begun."""
         if self.now_s() < self.ends_s:
             return False
         if self._next is not None:
@@ -62,22 +63,25 @@ class ReadTurns:
         return False
 
     async def wait(self, cost_s: float) -> None:
-        """Return in a turn that has time left, and use up some of it: work of a later callback.
+        """Wait for a turn that has time left, and deduct the cost of later work from this time.
 
-        Callers go on in the order of their calls.
+        Waiting callers return in the order of their calls.
+
+        Args:
+            cost_s: the time that a later callback will need, seconds.
         """
-        while self.is_used_up():  # noqa: ASYNC110, no event: the turn ends by itself
+        while self.is_used_up():  # noqa: ASYNC110, there is no event for the end of a turn
             await asyncio.sleep(0)
         self.ends_s -= cost_s
 
     def put(self, connection: Reading) -> None:
-        """Let a connection that does not wait go on in a later turn."""
+        """Postpone the work of a connection to a later turn; the connection must not be waiting."""
         self._waiting.put(connection.payer, connection, connection)
         if self._next is None:
             self._next = self._loop.call_soon(self._go_on)
 
     def drop(self, connection: Reading) -> None:
-        """Forget a connection, if it waits."""
+        """Remove a waiting connection; does nothing if it does not wait."""
         self._waiting.drop(connection)
 
     def _begin(self, lasts_s: float = TURN_S) -> None:
@@ -89,9 +93,9 @@ class ReadTurns:
         if not self._waiting:
             self.ends_s = min(self.ends_s, self.now_s() + TURN_S)
             return
-        # First: what one connection raises ends this turn, not the ones after it. Twice, as for a
-        # turn that begins in the time of another: with the time of one, what waits may take all of
-        # it and what comes be late, turn after turn.
+        # This call must come first. If a connection raises an error below, the next turn is then
+        # already scheduled. The time is doubled: otherwise the waiting work could use all of it in
+        # every turn, and all new replies would be postponed.
         self._begin(2 * TURN_S)
         while (connection := self._waiting.take()) is not None:
             if connection.go_on():

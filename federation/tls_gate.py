@@ -1,9 +1,10 @@
-"""Bounds what a server can cost by TLS: the bytes of its session, and the time in each loop turn.
+"""Bounds what a server can cost by TLS: the bytes of a session, and the time in a turn of the loop.
 
-The event loop's own TLS reads up to 256 KiB of a connection at once and decrypts it, although a
-server can send any number of messages that carry nothing and cost 20 us for 27 bytes. A gate stands
-between the TCP connection and the loop's TLS protocol: it reads a few kilobytes at a time, hands
-them on in a turn of the loop that has time left, payers in turn, and counts them.
+The event loop's TLS protocol reads up to 256 KiB of a connection at once and decrypts it. A server
+can send any number of TLS messages without payload, and each message of 27 bytes costs 20 us. So a
+gate stands between the TCP connection and the loop's TLS protocol. The gate reads a few kilobytes
+at a time and counts them. It passes them on in a turn of the loop that has time left
+(`read_turns.py`).
 """
 
 from __future__ import annotations
@@ -13,35 +14,39 @@ from typing import Any, Final, Protocol
 
 from federation.read_turns import ReadTurns
 
-# Read and decrypted at once. A message without payload has 27 bytes and costs 20 us.
+# The most bytes that are read and decrypted at once.
 SESSION_STEP_BYTES: Final = 4 * 1024
-# Bytes of a session that carry nothing (handshake, tickets, changes of keys): so many, and so many
-# more per byte that is carried, because a record has 22 bytes or more besides its payload.
+# The bounds of a session's bytes that are not payload (handshake, tickets, key updates): a fixed
+# number, and a number per payload byte. Each record has at least 22 bytes besides its payload.
 SESSION_BYTES_MAX: Final = 32 * 1024
 SESSION_BYTES_PER_BYTE: Final = 8
 
 
 class Above(Protocol):
-    """The protocol that gets the decrypted bytes."""
+    """The protocol above TLS, which gets the decrypted bytes.
+
+    `carried_bytes`: the decrypted bytes that it has received.
+    """
 
     payer: str
     carried_bytes: int
 
     def pause_writing(self) -> None:
-        """Write no more."""
+        """Stop writing."""
 
     def resume_writing(self) -> None:
-        """Write on."""
+        """Continue writing."""
 
 
 class TlsGate(asyncio.BufferedProtocol):
-    """Hands what comes on a TCP connection to the loop's TLS protocol.
+    """Passes the bytes of a TCP connection to the loop's TLS protocol.
 
     Args:
-        transport: of the TCP connection.
-        tls: the loop's TLS protocol, a buffered one; uvloop's is no `asyncio.BufferedProtocol`.
+        transport: the transport of the TCP connection.
+        tls: the loop's TLS protocol. It has the methods of `asyncio.BufferedProtocol`, but uvloop's
+            class does not inherit from it.
         above: the protocol above TLS.
-        turns: the time of all connections in a turn of the loop.
+        turns: limits the time of all connections in a turn of the loop.
     """
 
     def __init__(
@@ -57,15 +62,15 @@ class TlsGate(asyncio.BufferedProtocol):
         self._above = above
         self._turns = turns
         self._session_bytes = 0
-        # Bytes in the TLS protocol's buffer that it has not been told of.
+        # Bytes in the TLS protocol's buffer that were not passed on yet.
         self._waiting_bytes = 0
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Return the first bytes of the TLS protocol's buffer."""
+        """Return the first `SESSION_STEP_BYTES` of the TLS protocol's buffer."""
         return memoryview(self._tls.get_buffer(sizehint))[:SESSION_STEP_BYTES]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Hand the bytes on now or in a later turn; end a session that carries too little."""
+        """Pass the bytes on, now or in a later turn; end a session with too little payload."""
         self._session_bytes += nbytes
         carried = self._above.carried_bytes
         if self._session_bytes - carried > SESSION_BYTES_MAX + SESSION_BYTES_PER_BYTE * carried:
@@ -79,7 +84,7 @@ class TlsGate(asyncio.BufferedProtocol):
             self._tls.buffer_updated(nbytes)
 
     def go_on(self) -> bool:
-        """Hand on what waits, and read on."""
+        """Pass on the waiting bytes, and continue reading."""
         waiting, self._waiting_bytes = self._waiting_bytes, 0
         self._tls.buffer_updated(waiting)
         if not self._transport.is_closing():
@@ -87,21 +92,21 @@ class TlsGate(asyncio.BufferedProtocol):
         return False
 
     def eof_received(self) -> bool | None:
-        """Hand on that the server sends nothing more."""
+        """Tell the TLS protocol that the server sends nothing more."""
         is_kept: bool | None = self._tls.eof_received()
         return is_kept
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Hand on that the connection has ended."""
+        """Tell the TLS protocol that the connection has ended."""
         self._turns.drop(self)
         self._tls.connection_lost(error)
 
     def pause_writing(self) -> None:
-        """Pause both protocols: uvloop's TLS never pauses the one above it."""
+        """Pause writing in both protocols: uvloop's TLS protocol does not pause the one above."""
         self._tls.pause_writing()
         self._above.pause_writing()
 
     def resume_writing(self) -> None:
-        """Let both protocols write on."""
+        """Resume writing in both protocols."""
         self._tls.resume_writing()
         self._above.resume_writing()
