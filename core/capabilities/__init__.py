@@ -1,1 +1,1 @@
-"""Versions of capabilities: their order, their ranges, and what one schema breaks of another."""
+"""Versions of capabilities: their order, ranges of versions, and breaking changes of schemas."""

@@ -1,6 +1,6 @@
-"""Which of a capability's published versions a range means, and the way from one to the newest.
+"""Selects published versions of a capability: by a range, and on the way to the latest version.
 
-Active versions come before deprecated ones, newer before older; a range that names none means none.
+Active versions come before deprecated ones. Among these, newer versions come before older ones.
 Pure. Reference: features.md (Capability versions). Decision versions-and-schemas.
 """
 
@@ -12,13 +12,16 @@ from typing import Final
 
 from core.capabilities.semver import Version, VersionRange
 
-# Versions of a way: deprecated ones that name a successor, then the newest.
+# The most versions that `find_way` returns.
 PATH_MAX: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
 class PublishedVersion:
-    """A version that was published. `successor`: what a deprecated one names, None for none."""
+    """A published version.
+
+    `successor`: the version that replaces a deprecated version; None without one.
+    """
 
     version: Version
     is_deprecated: bool = False
@@ -26,12 +29,16 @@ class PublishedVersion:
 
 
 def by_preference(versions: Iterable[PublishedVersion]) -> list[PublishedVersion]:
-    """Return versions in the order in which they are chosen."""
+    """Return the versions in the order of preference: active ones first, newer ones first."""
     return sorted(versions, key=lambda one: (not one.is_deprecated, one.version), reverse=True)
 
 
 def find_latest(versions: Collection[PublishedVersion]) -> PublishedVersion | None:
-    """Return the newest active release; without one what comes closest to it."""
+    """Return the latest version, None without versions.
+
+    Active versions precede deprecated ones, then releases precede pre-releases, then the newest
+    version is returned.
+    """
     return max(
         versions,
         key=lambda one: (not one.is_deprecated, not one.version.labels, one.version),
@@ -42,10 +49,11 @@ def find_latest(versions: Collection[PublishedVersion]) -> PublishedVersion | No
 def find_within(
     versions: Sequence[PublishedVersion], wanted: VersionRange
 ) -> list[PublishedVersion]:
-    """Return the versions of a range, in their order.
+    """Return the versions that are in a range, in the order of `versions`.
 
     Args:
-        versions: in the order of `by_preference`.
+        versions: the versions, in the order of `by_preference`.
+        wanted: the range.
     """
     return [one for one in versions if one.version in wanted]
 
@@ -55,11 +63,12 @@ def negotiate(
     supported: Sequence[VersionRange],
     preferred: VersionRange | None,
 ) -> PublishedVersion | None:
-    """Return the version that a caller should use, None when it supports none.
+    """Return the version that a caller should use, None if the caller supports no version.
 
     Args:
-        supported: what the caller can work with.
-        preferred: what it would rather have, if that is among them.
+        versions: the published versions.
+        supported: the ranges that the caller supports.
+        preferred: the range that the caller prefers. If it has no supported version, it is ignored.
     """
     usable = [
         one for one in by_preference(versions) if any(one.version in wanted for wanted in supported)
@@ -71,9 +80,17 @@ def negotiate(
 def find_way(
     versions: Collection[PublishedVersion], start: PublishedVersion
 ) -> list[PublishedVersion]:
-    """Return the versions that lead from one to the latest, at most `PATH_MAX`; none from there.
+    """Return the versions on the way from a version to the latest version.
 
-    A deprecated version leads to its successor, and the last of these to the latest, if newer.
+    The way follows the successors of deprecated versions. From the last of them it goes to the
+    latest version, if that is newer.
+
+    Args:
+        versions: the published versions.
+        start: the version at which the way begins.
+
+    Returns:
+        At most `PATH_MAX` versions, without `start`; empty if `start` is the latest version.
     """
     known = {one.version: one for one in versions}
     way: list[PublishedVersion] = []

@@ -1,16 +1,19 @@
-"""What a capability's schemas of one version break of another's: which member, and whom.
+"""Finds breaking changes between the schemas of two versions of a capability.
 
-A caller sends inputs and reads outputs. So a newer version may take more inputs than the older and
-give fewer outputs, and breaks a caller where it does not: the older input schema must be within the
-newer one, the newer output schema within the older one.
+A caller sends inputs and reads outputs. A newer version breaks no caller if it accepts every input
+that the older version accepts, and returns only outputs that the older version may return. So the
+older input schema must be within the newer one, and the newer output schema within the older one. A
+schema is within another one if every value that it allows is allowed by the other one.
 
-Theory of operation: `_Comparison._within` walks two schemas side by side and reports each rule of
-the wider one that the narrower one does not hold to. What it cannot decide (`oneOf`, `not`, another
-`pattern`) it reports as undecided, never as harmless. A member that a schema neither names nor
-refuses counts as absent: an input that the older version ignored may get a meaning. `$ref` leads
-within its own schema; schemas that lead back to themselves are taken to hold, which is right for
-the values that end. Bounded by `STEPS_MAX` and `LEVELS_MAX`. Pure. Reference: features.md
-(Capability versions), http.md (Versions). Decision versions-and-schemas.
+Theory of operation. `_Comparison._within` walks two schemas in parallel: the narrow schema should
+be within the wide one. It reports each rule of the wide schema that the narrow schema does not
+imply, as a gap. If it cannot decide (`oneOf`, `not`, a different `pattern`), it reports an
+undecided gap. A member that a schema neither names nor forbids counts as absent, so a newer version
+may give a meaning to an input that the older version ignored. References (`$ref`) stay within their
+own schema. If the walk returns to two schemas that it is already comparing, it assumes that there
+is no gap; this is correct for all finite values. The work is bounded by `STEPS_MAX` and
+`LEVELS_MAX`. Pure. Reference: features.md (Capability versions), http.md (Versions). Decision
+versions-and-schemas.
 """
 
 from __future__ import annotations
@@ -27,18 +30,18 @@ from core.schemas.schema_cost import resolve_reference
 
 Schema = Any
 
-# Steps of one comparison, a hundredth of a millisecond each; what is beyond is undecided.
+# The most steps of one comparison; a step takes about 10 us. The rest is reported as undecided.
 STEPS_MAX: Final = 2_000
 BREAKS_MAX: Final = 20
-# Of lists and objects, which take a step's time.
+# The number of items in lists and objects that count as one step.
 ITEMS_OF_A_STEP: Final = 32
 _SHOWN_CHARS_MAX: Final = 80
 _REF_HOPS_MAX: Final = 16
-# Of schemas, one within the other, `$ref` followed; each is several calls deep.
+# The deepest nesting of schemas, with `$ref` followed. Each level needs several nested calls.
 LEVELS_MAX: Final = 64
 
 _TYPES: Final = ("null", "boolean", "object", "array", "number", "string")
-# They say nothing about which values are valid.
+# Keywords that do not restrict the values.
 _NOTES: Final = frozenset(
     ("title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly",
      "$comment", "$schema", "$id", "$defs", "definitions", "$anchor")
@@ -48,13 +51,13 @@ _CEILINGS: Final = ("maxLength", "maxItems", "maxProperties")
 # Allows every value.
 _ANY: Final[dict[str, Any]] = {}
 _MEMBERS: Final = ("properties", "patternProperties", "additionalProperties")
-# Rules that are made of others.
+# Rules whose effect the comparison does not fully understand.
 _COMPOSED: Final = frozenset(
     ("allOf", "anyOf", "oneOf", "not", "if", "patternProperties", "dependentRequired",
      "dependentSchemas", "dependencies", "propertyNames", "contains", "prefixItems", "multipleOf",
      "pattern", "unevaluatedProperties", "unevaluatedItems", "$dynamicRef")
 )  # fmt: skip
-# Rules that have an order are compared; all others must be the same.
+# Rules that are compared by their meaning; all other rules must be equal in both schemas.
 _COMPARED: Final = frozenset(
     ("type", "enum", "const", "properties", "required", "additionalProperties", "items", "anyOf",
      "$ref", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", *_FLOORS, *_CEILINGS)
@@ -62,7 +65,7 @@ _COMPARED: Final = frozenset(
 
 
 class Affected(StrEnum):
-    """Whom a break concerns."""
+    """The callers that a break affects."""
 
     SENDERS = "callers that send inputs as before"
     READERS = "callers that read outputs as before"
@@ -70,8 +73,12 @@ class Affected(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Break:
-    """One rule that does not hold. `path`: of the member, `inputSchema.text`; `was`, `now`: what
-    the older and the newer version say of it. `is_decided`: False where nothing could be shown."""
+    """One breaking change.
+
+    `path`: the path of the member, such as `inputSchema.text`. `was`, `now`: the rule in the older
+    and in the newer version. `is_decided`: False if the change may be harmless, but the comparison
+    could not decide.
+    """
 
     path: str
     affected: Affected
@@ -83,10 +90,13 @@ class Break:
 def find_breaks(
     old_input: Schema, old_output: Schema, new_input: Schema, new_output: Schema
 ) -> list[Break]:
-    """Return what a newer version breaks of an older one, the inputs first; at most `BREAKS_MAX`.
+    """Return the breaking changes of a newer version, at most `BREAKS_MAX`; inputs come first.
+
+    All arguments are schemas that `ValueSchema` accepts; None allows any object.
 
     Args:
-        old_input: schemas, here and below, that `ValueSchema` takes; None: any object.
+        old_input, old_output: the schemas of the older version.
+        new_input, new_output: the schemas of the newer version.
     """
     sent = _Comparison(old_input, new_input)
     found = [
@@ -103,7 +113,11 @@ def find_breaks(
 
 @dataclass(frozen=True, slots=True)
 class _Gap:
-    """A rule of the wider schema that the narrower one does not hold to."""
+    """A rule of the wide schema that the narrow schema does not imply.
+
+    `path`: the path within the compared schemas. `narrow`, `wide`: the rule in each schema.
+    `is_decided`: False if the comparison could not decide.
+    """
 
     path: str
     narrow: str
@@ -112,13 +126,11 @@ class _Gap:
 
 
 class _Comparison:
-    """Whether every value of one schema is a value of another.
-
-    Gaps have paths within the schemas that are compared.
+    """Checks whether every value of one schema is also a value of another schema.
 
     Args:
-        narrow_root: the schema of the values that there are.
-        wide_root: the schema that must hold for them.
+        narrow_root: the schema of the existing values.
+        wide_root: the schema that must allow these values.
     """
 
     def __init__(self, narrow_root: Schema, wide_root: Schema) -> None:
@@ -127,7 +139,7 @@ class _Comparison:
         self._open: set[tuple[int, int]] = set()
 
     def run(self) -> list[_Gap]:
-        """Return the gaps, the first `BREAKS_MAX`."""
+        """Return the first `BREAKS_MAX` gaps."""
         if write_sorted_json(self._narrow_root) == write_sorted_json(self._wide_root):
             return []
         return self._within(self._narrow_root, self._wide_root)
@@ -146,11 +158,11 @@ class _Comparison:
         if pair in self._open:
             return []
         self._steps += 1 + (_listed_in(narrow) + _listed_in(wide)) // ITEMS_OF_A_STEP
-        # As many are open as this one is deep.
+        # The number of open pairs is the current depth.
         if self._steps > STEPS_MAX or len(self._open) >= LEVELS_MAX:
             return [_Gap(path, "more than is compared", "more than is compared", False)]
         self._open.add(pair)
-        # Rules that are not looked into may make up for those that are missed.
+        # A rule that is not understood here may imply the rule that seems to be missing.
         is_known = not narrow.keys() & _COMPOSED
         found = [
             replace(gap, path=path + gap.path, is_decided=gap.is_decided and is_known)
@@ -160,7 +172,7 @@ class _Comparison:
         return found
 
     def _rules(self, narrow: Schema, wide: Schema) -> Iterator[_Gap]:
-        """Compare two objects, rule by rule."""
+        """Yield the gaps between two schema objects, rule by rule."""
         if "anyOf" in narrow and len(narrow.keys() - _NOTES) == 1:
             for branch in narrow["anyOf"]:
                 yield from self._within(branch, wide)
@@ -173,7 +185,7 @@ class _Comparison:
             return
         yield from _value_gaps(narrow, wide)
         if _values_of(narrow) is not None:
-            # Whether listed values hold to the other rules is not looked at.
+            # The listed values are not checked against the other rules.
             if wide.keys() - _NOTES - {"type", "enum", "const"}:
                 yield _Gap("", "some values", "other rules", False)
             return
@@ -188,7 +200,7 @@ class _Comparison:
             yield _Gap("", "prefixItems", "no prefixItems", False)
 
     def _any_of(self, narrow: Schema, wide: Schema) -> Iterator[_Gap]:
-        """Report unless one of the wider schema's alternatives holds by itself."""
+        """Yield an undecided gap, unless one alternative of the wide schema allows all values."""
         if all(self._within(narrow, branch) for branch in wide["anyOf"]):
             kinds = " or ".join(sorted(_types_of(narrow)))
             yield _Gap("", kinds, "one of several forms", False)
@@ -222,12 +234,12 @@ class _Comparison:
 
 
 def _listed_in(schema: Schema) -> int:
-    """Return how many items the lists and objects of a schema have."""
+    """Return the number of items in all lists and objects of a schema."""
     return sum(len(value) for value in schema.values() if isinstance(value, list | dict))
 
 
 def _of_objects(schema: Schema) -> Schema:
-    """Return a root that says what inputs and results are anyway: objects."""
+    """Return a root schema that requires an object, because inputs and results are objects."""
     if schema is None or schema is True:
         return {"type": "object"}
     if isinstance(schema, dict) and "$ref" not in schema:
@@ -236,10 +248,11 @@ def _of_objects(schema: Schema) -> Schema:
 
 
 def _meant(schema: Schema, root: Schema) -> Schema:
-    """Return the schema that a `$ref` leads to, or the schema itself.
+    """Return the schema to which a `$ref` leads, or the schema itself without a `$ref`.
 
     Raises:
-        LookupError: it leads out of its root or to nothing, or other rules stand beside it.
+        LookupError: the reference leaves the root, names nothing, or has other rules beside it; or
+            there are too many references in a row.
     """
     for _ in range(_REF_HOPS_MAX):
         if isinstance(schema, bool) or "$ref" not in schema:
@@ -251,13 +264,16 @@ def _meant(schema: Schema, root: Schema) -> Schema:
 
 
 def _is_same(name: str, narrow: Schema, wide: Schema) -> bool:
-    """Say whether a rule is the same in both, and means the same: `$ref` may lead elsewhere."""
+    """Return whether a rule is the same in both schemas.
+
+    A rule with a `$ref` counts as different, because the references may lead to different schemas.
+    """
     text = write_sorted_json(wide.get(name))
     return write_sorted_json(narrow.get(name)) == text and b'"$ref"' not in text
 
 
 def _types_of(schema: Schema) -> set[str]:
-    """Return the types that a schema allows; integers are numbers, told apart by "integer"."""
+    """Return the types that a schema allows; "number" includes integers, "integer" only these."""
     given = schema.get("type")
     if given is not None:
         return set(given) if isinstance(given, list) else {given}
@@ -293,7 +309,7 @@ def _type_gap(narrow: Schema, wide: Schema) -> _Gap | None:
 
 
 def _values_of(schema: Schema) -> list[Any] | None:
-    """Return the values that a schema lists, None when it lists none."""
+    """Return the values that a schema lists by `const` or `enum`, None without such a list."""
     if "const" in schema:
         return [schema["const"]]
     values: list[Any] | None = schema.get("enum")
@@ -332,10 +348,12 @@ def _bound_gaps(narrow: Schema, wide: Schema) -> Iterator[_Gap]:
 def _range_gaps(
     narrow: Schema, wide: Schema, bound: str, exclusive: str, sign: int
 ) -> Iterator[_Gap]:
-    """Report where numbers of the narrower schema lie beyond a bound of the wider one.
+    """Yield a gap if numbers of the narrow schema can be outside a bound of the wide schema.
 
     Args:
-        sign: 1 of lower bounds, -1 of upper ones.
+        narrow, wide: the schemas.
+        bound, exclusive: the names of the inclusive and of the exclusive bound.
+        sign: 1 for lower bounds, -1 for upper bounds.
     """
 
     def tightest(schema: Schema) -> tuple[float, bool] | None:

@@ -1,11 +1,13 @@
-"""Semantic versions, their order, and ranges of them.
+"""Semantic versions, their order, and ranges of versions.
 
-Versions are those of semver.org 2.0.0 without build metadata, which has no place in the order: two
-versions are never the same. A range is comparators with blanks or commas between them, all of which
-must hold: `1.2.3`, `=`, `>`, `>=`, `<`, `<=`, `^1.2` (up to the next change that may break), `~1.2`
-(up to the next minor version), `1.x`, `*`. A pre-release is in a range only where a comparator
-names one of the same three numbers. Reference: features.md (Capability versions). Decision
-versions-and-schemas.
+Versions follow semver.org 2.0.0, but without build metadata. The order ignores build metadata, so
+two different versions could otherwise be equal.
+
+A range consists of comparators, separated by blanks or commas. A version is in the range if all
+comparators hold: `1.2.3`, `=`, `>`, `>=`, `<`, `<=`, `^1.2` (up to the next breaking change),
+`~1.2` (up to the next minor version), `1.x`, `*`. A pre-release is in a range only if a comparator
+names a pre-release with the same three numbers.
+Reference: features.md (Capability versions). Decision versions-and-schemas.
 """
 
 from __future__ import annotations
@@ -22,15 +24,15 @@ COMPARATORS_MAX: Final = 4
 _NUMBER: Final = r"(?:0|[1-9][0-9]{0,8})"
 _LABEL: Final = r"(?:0|[1-9][0-9]{0,8}|[0-9]*[A-Za-z-][0-9A-Za-z-]*)"
 VERSION_PATTERN: Final = rf"^{_NUMBER}\.{_NUMBER}\.{_NUMBER}(-{_LABEL}(\.{_LABEL})*)?$"
-# What may follow a capability's id and "@"; whether it is a range says `parse_range`.
+# The characters that may follow "@" after a capability id. `parse_range` checks the form.
 RANGE_PATTERN: Final = rf"[0-9A-Za-z.^~<>=*, -]{{1,{RANGE_CHARS_MAX}}}"
 
 _VERSION: Final = re.compile(VERSION_PATTERN[1:-1])
 _COMPARATOR: Final = re.compile(r"(>=|<=|>|<|=|\^|~)?\s*([0-9A-Za-z.*-]+)")
 _WILD: Final = ("x", "X", "*")
-# Below every pre-release of its three numbers.
+# Labels that sort before the labels of every pre-release.
 _LEAST: Final = ((0, 0, ""),)
-# Before and behind the orders of all versions.
+# The bounds that sort before and after the `order` of every version.
 _BEGIN: Final[tuple[object, ...]] = ()
 _END: Final[tuple[object, ...]] = (math.inf,)
 
@@ -38,8 +40,11 @@ _END: Final[tuple[object, ...]] = (math.inf,)
 @total_ordering
 @dataclass(frozen=True, slots=True)
 class Version:
-    """A version. `labels`: of a pre-release, none of a release. `order`: what it is sorted by: a
-    pre-release comes before its release, numbers before words."""
+    """A semantic version.
+
+    `labels`: the labels of a pre-release; empty for a release. `order`: the sort key. A pre-release
+    sorts before its release, and numeric labels sort before words.
+    """
 
     major: int
     minor: int
@@ -48,7 +53,7 @@ class Version:
     order: tuple[object, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        # Made once: a range is held against a hundred versions.
+        # Computed only once, because a range may be compared with a hundred versions.
         labels = tuple((0, int(one), "") if one.isdigit() else (1, 0, one) for one in self.labels)
         object.__setattr__(self, "order", (*self.numbers, not labels, labels))
 
@@ -61,13 +66,17 @@ class Version:
 
     @property
     def numbers(self) -> tuple[int, int, int]:
-        """Its three numbers."""
+        """The numbers (major, minor, patch)."""
         return self.major, self.minor, self.patch
 
     @property
     def promise(self) -> tuple[object, ...]:
-        """What two versions share whose later one promises to break nothing of the earlier: those
-        that `^` of the earlier holds. A pre-release promises nothing."""
+        """A key of compatible versions.
+
+        If two versions have the same key, the later one promises not to break the earlier one (it
+        is in the range `^` of the earlier one). A pre-release makes no promise, so no other version
+        has its key.
+        """
         if self.labels:
             return self.order
         if self.major or self.minor:
@@ -76,7 +85,7 @@ class Version:
 
 
 def is_version(value: object) -> bool:
-    """Say whether a value is the text of a version."""
+    """Return whether a value is the text of a semantic version."""
     return (
         type(value) is str
         and len(value) <= VERSION_CHARS_MAX
@@ -86,10 +95,10 @@ def is_version(value: object) -> bool:
 
 @lru_cache(maxsize=4_096)
 def parse_version(text: str) -> Version:
-    """Return the version of a text for which `is_version` holds.
+    """Parse the text of a version.
 
     Raises:
-        ValueError: it does not.
+        ValueError: the text is not a version (`is_version`).
     """
     if not is_version(text):
         raise ValueError(f"got {text[:VERSION_CHARS_MAX]!r}, expected a version such as 1.4.0")
@@ -99,15 +108,16 @@ def parse_version(text: str) -> Version:
 
 
 def version_id(capability_id: str, version: str) -> str:
-    """Return the id of a capability's version; no capability's id holds an "@"."""
+    """Return the id of a capability's version; the capability's own id never contains "@"."""
     return f"{capability_id}@{version}"
 
 
 @dataclass(frozen=True, slots=True)
 class VersionRange:
-    """A range: the versions whose order is from `low` up to `high`, which is not in it.
+    """A range of versions.
 
-    `pre`: whose pre-releases it names.
+    `low`, `high`: the bounds of `Version.order`; `low` is included, `high` is not. `pre`: the
+    numbers (major, minor, patch) of which pre-releases are in the range, too.
     """
 
     low: tuple[object, ...] = _BEGIN
@@ -126,10 +136,10 @@ class VersionRange:
 
 @lru_cache(maxsize=4_096)
 def parse_range(text: str) -> VersionRange:
-    """Return the range of a text.
+    """Parse the text of a range.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the text is not a range.
     """
     refused = ValueError(
         f"got {text[:RANGE_CHARS_MAX]!r}, expected versions or comparators such as >=1.2 <2,"
@@ -157,13 +167,13 @@ def parse_range(text: str) -> VersionRange:
 
 
 def _comparator(sign: str, text: str) -> VersionRange | None:
-    """Return the range of one comparator, None of what is none."""
+    """Return the range of one comparator, None if its form is not valid."""
     numbers: tuple[int, ...]
     pre: frozenset[tuple[int, ...]] = frozenset()
     if is_version(text):
         version = parse_version(text)
         numbers, first = version.numbers, version.order
-        after: tuple[object, ...] = (*first, 0)  # no other version's order is before it
+        after: tuple[object, ...] = (*first, 0)  # directly after `first`, with no version between
         if version.labels:
             pre = frozenset({numbers})
     else:
@@ -189,10 +199,15 @@ def _comparator(sign: str, text: str) -> VersionRange | None:
 
 
 def _next(numbers: tuple[int, ...], place: int) -> tuple[object, ...]:
-    """Return the order below every version after those with the same numbers up to a place."""
+    """Return the lowest order after all versions that share the numbers up to a place.
+
+    Args:
+        numbers: the first numbers of a version.
+        place: the index of the last number that is shared.
+    """
     return _floor((*numbers[:place], numbers[place] + 1))
 
 
 def _floor(numbers: tuple[int, ...]) -> tuple[object, ...]:
-    """Return the order below every version that begins so, pre-releases included."""
+    """Return an order below that of every version with these first numbers, also pre-releases."""
     return (*numbers, *(0,) * (3 - len(numbers)), False, _LEAST)

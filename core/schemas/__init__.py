@@ -1,1 +1,1 @@
-"""JSON Schemas of capabilities: what they cost, what they refuse, which values they may meet."""
+"""JSON Schemas of capabilities: their cost, the validation of values, and checks of mappings."""

@@ -1,7 +1,8 @@
-"""Says why a text is not JSON, and where: for the one who wrote it.
+"""Explains to the author of a text why it is not JSON, and at which place.
 
-Independent of the parser that refused it, which mostly does not say both. Slower than a parser, so
-for refused texts only; never deeper than the stack, and no number is converted. Pure.
+The parser that refused the text usually does not report both. This analysis is slower than a
+parser, so it is used only for refused texts. Very deep nesting does not overflow the stack, and
+long numbers are not converted. Pure.
 Reference: features.md (Dispatch). RFC 8259.
 """
 
@@ -13,10 +14,11 @@ from typing import Any, Final
 
 from core.json_bounds import find_nul_at
 
-# Names of the constants that Python's parser takes, and JSON does not have.
+# Constants that Python's parser accepts and JSON does not have.
 _CONSTANTS: Final = re.compile(r'"(?:[^"\\]++|\\.)*+"|(?P<name>NaN|-?Infinity)')
 _HEX: Final = "[0-9a-fA-F]"
-# The escape of half a character, without its other half; an escaped backslash before it is none.
+# The escape of one half of a surrogate pair without the other half. A preceding `\\` is an escaped
+# backslash and does not belong to the escape.
 _LONE_SURROGATE: Final = re.compile(
     rf"(?<!\\)(?:\\\\)*+(?P<half>\\u[dD](?:[89abAB]{_HEX}{{2}}(?!\\u[dD][c-fC-F])"
     rf"|(?<!\\u[dD][89abAB]{_HEX}{{2}}\\u[dD])[c-fC-F]{_HEX}{{2}}))"
@@ -24,10 +26,11 @@ _LONE_SURROGATE: Final = re.compile(
 
 
 def find_json_defect(text: bytes, said: str) -> str:
-    """Return why a text is not JSON, with line and column, counted in characters from 1.
+    """Return why a text is not JSON, with line and column; columns are characters, from 1.
 
     Args:
-        said: the words of the parser that refused it, for what is not found here.
+        text: the refused text.
+        said: the message of the parser that refused it. It is used if the reason is not found.
     """
     try:
         decoded = text.decode()
@@ -53,7 +56,7 @@ def find_json_defect(text: bytes, said: str) -> str:
 
 
 def find_nul(text: bytes) -> str | None:
-    """Return where JSON has a text or key with U+0000, None where it has none."""
+    """Return the place of the first U+0000 in the strings and keys of JSON, None without one."""
     at = find_nul_at(text)
     return None if at is None else f"U+0000 in a text{_place(text[:at].decode(), None)}"
 
@@ -67,7 +70,7 @@ def _refuse(_: str) -> Any:
 
 
 def _skip(_: str) -> None:
-    """Convert no number: it may have a million digits."""
+    """Return None instead of a number, because a number may have a million digits."""
 
 
 _DECODER: Final = json.JSONDecoder(parse_constant=_refuse, parse_int=_skip, parse_float=_skip)

@@ -1,8 +1,9 @@
-"""Whether what a mapping takes of a result can be what an input expects, by their schemas.
+"""Checks by schemas whether the result of a node can fill an input of another node (a mapping).
 
-Conservative: a mapping does not fit only when no value at all could: the two schemas allow no
-common JSON type, or the result never has the path, or the inputs never the name. What is not
-understood here allows every type. Reference: features.md (Inputs). Decision versions-and-schemas.
+A mapping is refused only if no value can fit. This is the case if the two schemas have no common
+JSON type, if the result never has the mapped path, or if the inputs never have the name. A rule
+that is not understood here allows every type.
+Reference: features.md (Inputs). Decision versions-and-schemas.
 """
 
 from __future__ import annotations
@@ -11,16 +12,17 @@ from typing import Any, Final
 
 from core.schemas.schema_cost import resolve_reference
 
-# Of one question; a schema may refer to itself. After so many, every type is taken as possible.
+# The most looks (visits of schema objects) of one call of `at`, because a schema may refer to
+# itself. After this number, every type counts as possible.
 LOOKS_MAX: Final = 200
-# Of an `enum`, which take a look's time.
+# The number of values of an `enum` that count as one look.
 _VALUES_PER_LOOK: Final = 32
 _ALL: Final = frozenset(("null", "boolean", "number", "string", "array", "object"))
 _NONE: Final[frozenset[str]] = frozenset()
 
 
 class Looks:
-    """How many looks at schema objects are left, about 1 us each, of all questions together."""
+    """The number of looks that are left for all calls together; a look takes about 1 us."""
 
     __slots__ = ("left",)
 
@@ -31,12 +33,16 @@ class Looks:
 def find_misfit(
     output: SchemaTypes, steps: tuple[str | int, ...], expected: SchemaTypes, input_name: str
 ) -> tuple[str, str] | None:
-    """Return what the result has at a path and what the input expects, or None when they may fit.
+    """Return why a mapping cannot fit, None if it may fit.
 
     Args:
-        output: of the schema of the result.
-        steps: the path inside the result.
-        expected: of the schema of the inputs.
+        output: the types of the result's schema.
+        steps: the path inside the result: names of members, and indexes of items.
+        expected: the types of the inputs' schema.
+        input_name: the name of the input.
+
+    Returns:
+        The types at the path of the result, and the types that the input expects, as texts.
     """
     taken = expected.at((input_name,))
     if not taken:
@@ -48,11 +54,11 @@ def find_misfit(
 
 
 class SchemaTypes:
-    """The JSON types that a schema allows at a path; integers are numbers.
+    """The JSON types that a schema allows at a path; integers count as numbers.
 
     Args:
         root: the schema.
-        looks: what is left of them; when none is, every type is possible.
+        looks: the looks that are left. Without any, every type counts as possible.
     """
 
     def __init__(self, root: Any, looks: Looks) -> None:
@@ -61,7 +67,7 @@ class SchemaTypes:
         self._until = 0
 
     def at(self, steps: tuple[str | int, ...]) -> frozenset[str]:
-        """Return the types of the values at a path; none: no value has the path."""
+        """Return the types of the values at a path; empty if no value has the path."""
         self._until = max(0, self._looks.left - LOOKS_MAX)
         return self._of(self._root, steps)
 
@@ -72,7 +78,7 @@ class SchemaTypes:
         if not isinstance(schema, dict):
             return _NONE if schema is False else _ALL
         if "$ref" in schema:
-            # Up to draft 7 the members beside a reference say nothing.
+            # Up to draft 7, other members beside a reference are ignored.
             try:
                 return self._of(resolve_reference(self._root, schema["$ref"]), steps)
             except LookupError:
@@ -102,7 +108,7 @@ class SchemaTypes:
             return _NONE
         items = schema.get("items", True)
         prefix, others = schema.get("prefixItems"), items
-        if isinstance(items, list):  # as up to 2019-09
+        if isinstance(items, list):  # the form of the drafts up to 2019-09
             prefix, others = items, schema.get("additionalItems", True)
         if isinstance(prefix, list) and step < len(prefix):
             return self._of(prefix[step], rest)

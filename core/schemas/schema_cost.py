@@ -1,16 +1,17 @@
-"""Bounds what it costs to judge a value by a JSON Schema, before the schema is compiled.
+"""Computes the cost of validating values by a JSON Schema, before the schema is compiled.
 
-A schema is written by a stranger and judged in a process that serves everybody. The cost of judging
-is bounded by `cost of the schema x bytes of the value`: the cost counts how often one place of a
-value is looked at, in units of about 20 ns. References multiply looks without a limit (each of 60
-definitions that names the next twice makes 2^60), so they are followed here, and a schema that
-looks at a place too often is refused.
+Anyone can register a schema, and it is used in a process that serves everybody. The time of a
+validation is at most `cost of the schema x bytes of the value`. The cost is the number of times
+that one place of a value is checked, in units of about 20 ns. References can multiply these checks
+without a limit: 60 definitions, each of which names the next one twice, make 2^60 checks. So this
+module follows the references, and refuses a schema that checks a place too often.
 
-Theory: at one place, a schema is joined by those that look at the same place (`$ref`, `allOf`,
-...): its *closure*, with multiplicity. A closure hands each place below it to a multiset of
-schemas. The cost of a schema is the larger of the weight of its closure and of the cost of what it
-hands any place below; a schema that comes to itself again at the same place, or more than once per
-level, has no bound. Decision versions-and-schemas.
+Theory of operation. A *place* is a part of a value, such as the value itself or one of its members.
+A schema and the schemas that check the same place (`$ref`, `allOf`, ...) are its *closure*. In a
+closure, each schema has a multiplicity. A closure passes each place below to a multiset of schemas.
+The cost of a schema is the maximum of two numbers: the weight of its closure, and the largest cost
+of the schemas to which the closure passes a place below. The cost has no bound if a schema reaches
+itself at the same place, or more than once per level. Decision versions-and-schemas.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ from core.errors import Problem
 Schema: TypeAlias = "dict[str, Any] | bool"
 
 COST_MAX: Final = 4_096
-# Steps of this analysis, about 1 us each; a usual schema of 8 KiB takes a tenth of them.
+# The most steps of this analysis; a step takes about 1 us. A typical schema of 8 KiB needs a tenth.
 STEPS_MAX: Final = 20_000
-# Of schemas at one place, one of which names the next.
+# The longest chain of schemas that check the same place, each named by the one before.
 DEPTH_MAX: Final = 128
 
 _LISTS_IN_PLACE: Final = ("allOf", "anyOf", "oneOf")
@@ -38,14 +39,15 @@ _DICTS_IN_PLACE: Final = ("dependentSchemas", "dependencies")
 _OTHER_MEMBERS: Final = ("additionalProperties", "unevaluatedProperties")
 _EACH_ITEM: Final = ("contains", "unevaluatedItems", "additionalItems")
 _UNEVALUATED: Final = ("unevaluatedProperties", "unevaluatedItems")
-# What the two keywords ask of a closure again, once per alternative of it.
+# With one of these two keywords, the validator checks the closure again for each alternative.
 _UNEVALUATED_FACTOR: Final = 4
-# They change what a reference means.
+# Keywords that change the target of a reference.
 _REFUSED: Final = ("$dynamicRef", "$dynamicAnchor", "$recursiveRef", "$recursiveAnchor")
 _ENTRIES_PER_UNIT: Final = 4
 _INDEX: Final = re.compile(r"0|[1-9][0-9]{0,8}")
 _UNITS_PER_ALTERNATIVE: Final = 2
-# What `multipleOf` costs per byte of a number, by its divisor: 1e300 is divided exactly.
+# The cost of `multipleOf` per byte of a number, by its divisor. Numbers are divided exactly, even
+# 1e300.
 _DIVIDED_BY_INTEGER: Final = 16
 _DIVIDED_BY_FRACTION: Final = 160
 _DIVIDED_BY_LEAST: Final = 512
@@ -53,7 +55,7 @@ _FRACTION_MIN: Final = 1e-30
 
 
 class SchemaDefect(Exception):
-    """A schema that is not judged by; `path` inside it, what was got, what is expected."""
+    """A schema is refused: the `path` inside the schema, what was found and what was expected."""
 
     def __init__(self, path: str, got: str, expected: str) -> None:
         super().__init__(path, got, expected)
@@ -62,14 +64,21 @@ class SchemaDefect(Exception):
         self.expected = expected
 
     def as_problem(self, where: str) -> Problem:
-        """Return the defect as a problem of an input, of which the schema is a part at a path."""
+        """Return the defect as a problem of a request.
+
+        Args:
+            where: the path of the schema in the request.
+        """
         return Problem(where + self.path.removeprefix("$"), self.got, self.expected)
 
 
 class _Place(Struct, eq=False):
-    """A schema object, and what looks at its place and below; found once.
+    """A schema object, with the results of the analysis for its place.
 
-    `below`: for each class of places below, how often which schema object looks at them.
+    `path`: the path of the schema object. `closure`: how often each schema object checks the place,
+    by the object's `id()`. `is_open`: the closure is being computed. `below`: for each class of
+    places below, how often each schema object checks them. `own_weight`: the weight of this object
+    alone; 0: not computed yet. `cost`: the cost found so far.
     """
 
     schema: dict[str, Any]
@@ -82,14 +91,15 @@ class _Place(Struct, eq=False):
 
 
 def schema_cost(schema: Schema, pattern_cost: dict[str, int]) -> int:
-    """Return how often one place of a value is looked at, at most, in units of 20 ns.
+    """Return the cost of a schema per byte of a value, in units of 20 ns.
 
     Args:
-        schema: of at most `DEPTH_MAX` levels.
-        pattern_cost: what each of `patterns_of(schema)` costs per byte.
+        schema: a schema with at most `core.json_bounds.DEPTH_MAX` levels.
+        pattern_cost: the cost per byte of text of each pattern in `patterns_of(schema)`.
 
     Raises:
-        SchemaDefect: a reference leaves the schema or names nothing, or there is no bound.
+        SchemaDefect: a reference leaves the schema or names nothing, or the cost is unbounded or
+            too high.
     """
     if isinstance(schema, bool):
         return 1
@@ -112,14 +122,14 @@ def patterns_of(schema: Any) -> Iterator[str]:
 
 
 def resolve_reference(root: Any, reference: Any) -> Any:
-    """Return what a reference inside a schema names.
+    """Return the part of a schema that a reference names.
 
     Raises:
-        LookupError: it leaves the schema, or names nothing.
+        LookupError: the reference leaves the schema, or names nothing.
     """
     if reference == "#":
         return root
-    # What is percent-encoded names another member where it is judged than it seems to here.
+    # The validator would decode percent-encoded text, and find another member than this function.
     if not isinstance(reference, str) or not reference.startswith("#/") or "%" in reference:
         raise LookupError(reference)
     value, base = root, _base_keyword(root)
@@ -130,7 +140,7 @@ def resolve_reference(root: Any, reference: Any) -> Any:
                 raise LookupError(reference)
             value = value[int(name)]
         elif isinstance(value, dict) and name in value:
-            # References below an identifier start there.
+            # A schema with its own identifier is the root for references to its parts.
             if value is not root and isinstance(value.get(base), str):
                 raise LookupError(reference)
             value = value[name]
@@ -140,7 +150,7 @@ def resolve_reference(root: Any, reference: Any) -> Any:
 
 
 def _base_keyword(root: Any) -> str:
-    """Return the keyword by which a schema inside a root gets an identifier of its own."""
+    """Return the keyword that gives a schema its identifier in the draft of the root."""
     named = root.get("$schema") if isinstance(root, dict) else None
     return "id" if isinstance(named, str) and "draft-04" in named else "$id"
 
@@ -149,16 +159,20 @@ class _Analysis:
     def __init__(self, root: dict[str, Any], pattern_cost: dict[str, int]) -> None:
         self._root = root
         self._pattern_cost = pattern_cost
-        self._places: dict[int, _Place] = {}  # by the identity of the object, which `root` holds
+        self._places: dict[int, _Place] = {}  # by `id()`; `root` keeps the objects alive
         self._steps = 0
         self._depth = 0
 
     def cost(self) -> int:
-        """1. Find every schema that places are handed to. 2. Raise their costs until none grows:
-        one that is handed to itself more than once per level grows for ever."""
+        """Return the cost of the root.
+
+        1. Find every schema to which a place is passed.
+        2. Raise the costs until none grows. The cost of a schema that a place reaches more than
+           once per level would grow without end, and is refused.
+        """
         reached = [self._place(self._root, "$")]
         found = {id(self._root)}
-        for place in reached:  # 1; grows meanwhile
+        for place in reached:  # 1; the list grows during the loop
             below = self._below(place)
             place.cost = self._weight(self._closure(place))
             for targets in below:
@@ -200,7 +214,7 @@ class _Analysis:
             raise _too_costly(place.path)
 
     def _closure(self, place: _Place) -> Counter[int]:
-        """Return how often each schema object looks at the place of one of them."""
+        """Return how often each schema object checks the place of one, by the objects' `id()`."""
         if place.closure is not None:
             return place.closure
         if place.is_open:
@@ -237,7 +251,7 @@ class _Analysis:
         raise SchemaDefect(path, str(place.schema["$ref"])[:200], "the path of a schema")
 
     def _joined(self, place: _Place) -> Iterator[_Place]:
-        """Yield the schemas that look at the same place as this one."""
+        """Yield the schemas that check the same place because this schema names them."""
         schema = place.schema
         referenced = self._referenced(place)
         if referenced is not None:
@@ -268,10 +282,10 @@ class _Analysis:
                 yield self._place(place.schema[name], f"{place.path}.{name}")
 
     def _below(self, place: _Place) -> list[Counter[int]]:
-        """Return, for each class of places below, how often which schema looks at them.
+        """Return for each class of places below how often each schema object checks them.
 
-        The classes: each member that is named, other members, names of members, each item of a
-        prefix, other items. A pattern may match every member.
+        The classes are: each named member, other members, names of members, each item of a prefix,
+        and other items. A pattern of `patternProperties` counts as matching every member.
         """
         if place.below is not None:
             return place.below
@@ -315,16 +329,16 @@ class _Analysis:
         )
 
     def _own_weight(self, place: _Place) -> int:
-        """Return what a schema object costs at a place: entries, alternatives, patterns, divisor.
+        """Return the weight of a schema object alone: entries, alternatives, patterns, divisor.
 
-        Counted once: thousands of places may refer to one long list.
+        The result is cached, because thousands of places may refer to one long list.
         """
         if place.own_weight:
             return place.own_weight
         schema, weight = place.schema, 1
         for name, value in schema.items():
             if name == "enum" and isinstance(value, list):
-                # Scalars are found by their hash, others are compared one by one.
+                # Scalars are found by hash. Lists and objects are compared one by one.
                 objects = sum(isinstance(one, dict | list) for one in value)
                 weight += _UNITS_PER_ALTERNATIVE * objects
             elif name == "pattern" and isinstance(value, str):

@@ -1,8 +1,9 @@
-"""A JSON Schema as it is enforced: compiled once, judged in bounded time, without the network.
+"""Compiled JSON Schemas: they validate values in bounded time and without the network.
 
-References stay inside the schema, patterns run in time linear in the text (the `regex` engine: no
-look-around, no back-references), `format` is an annotation. Drafts 4 to 2020-12; without `$schema`
-it is 2020-12. Reference: features.md (Schemas). Decision versions-and-schemas.
+References stay inside the schema. Patterns run in linear time (Rust's `regex` engine, without
+look-around and back-references). `format` is not checked. Drafts 4 to 2020-12 are supported; a
+schema without `$schema` has draft 2020-12.
+Reference: features.md (Schemas). Decision versions-and-schemas.
 """
 
 from __future__ import annotations
@@ -28,12 +29,13 @@ from core.message import Message
 from core.schemas.schema_cost import COST_MAX, SchemaDefect, patterns_of, schema_cost
 from core.wording import quoted, value_text
 
-# Judging takes at most 20 ns per unit of `cost * bytes`, telling where a value is wrong 130 ns.
+# Per unit of `cost * bytes`, a validation takes at most 20 ns. To find the place of an error takes
+# 130 ns, so it has a lower bound (`TOLD_UNITS_MAX`).
 TOLD_UNITS_MAX: Final = 8_000_000
 JUDGED_UNITS_MAX: Final = 64_000_000
 PATTERNS_MAX: Final = 64
 TEXT_CHARS_MAX: Final = 300
-# What is expected by a keyword, with its own value.
+# The expectation of each keyword, as text with a place for the keyword's value.
 _EXPECTED: Final = {
     "const": "{}",
     "minimum": "at least {}",
@@ -64,9 +66,10 @@ _TYPES: Final = {
 }
 _EXPECTED_VALUES_MAX: Final = 5
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
-# Of a compiled pattern, with what it costs per byte of text, in the units of `schema_cost`.
+# Sizes of compiled patterns in bytes, each with its cost per byte of text in units of
+# `schema_cost`.
 _PATTERN_SIZES: Final = ((1 << 10, 4), (1 << 12, 32), (1 << 15, 256), (1 << 17, 1_024))
-# Of schemas that do not name one.
+# The draft of schemas without `$schema`.
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 _DRAFTS: Final[dict[str, type[Validator]]] = {
     "http://json-schema.org/draft-04/schema": Draft4Validator,
@@ -75,12 +78,15 @@ _DRAFTS: Final[dict[str, type[Validator]]] = {
     "https://json-schema.org/draft/2019-09/schema": Draft201909Validator,
     DIALECT: Draft202012Validator,
 }
-# What a compiled schema holds in memory, besides its patterns, per byte of its text.
+# The memory of a compiled schema without its patterns, bytes per byte of its text.
 _HELD_PER_BYTE: Final = 20
 
 
 class Breach(Message, frozen=True):
-    """Where a value breaks a schema: a path as in `$.items[0].name`, what was got and expected."""
+    """A place where a value does not match a schema.
+
+    `path`: a path such as `$.items[0].name`. `problem`: what was found and what was expected.
+    """
 
     path: str
     problem: str
@@ -90,10 +96,11 @@ class ValueSchema:
     """A compiled schema.
 
     Args:
-        schema: as registered.
+        schema: the registered schema.
 
     Raises:
-        SchemaDefect: it is no valid JSON Schema, or one that is not judged by.
+        SchemaDefect: the schema is not valid, or is refused (too deep, too costly, or with
+            unsupported patterns).
     """
 
     def __init__(self, schema: Any) -> None:
@@ -118,13 +125,14 @@ class ValueSchema:
         self.held_bytes = sum(size for size, _ in patterns.values())
 
     def find_breach(self, value: Any, size_bytes: int) -> Breach | None:
-        """Return where a value breaks the schema, or None.
+        """Return a place where a value does not match the schema, None if the value is valid.
 
-        A value that would take too long to judge breaks it: its writer knows the schema.
+        A value that would take too long to validate is not valid. The author of the value knows the
+        schema, and can send a smaller value.
 
         Args:
-            value: a JSON value of at most `DEPTH_MAX` levels.
-            size_bytes: of its text, or more.
+            value: a JSON value with at most `DEPTH_MAX` levels.
+            size_bytes: the size of its text in bytes, or an upper bound of it.
         """
         units = self.cost * size_bytes
         if units > JUDGED_UNITS_MAX:
@@ -141,15 +149,15 @@ class ValueSchema:
 
 
 class CompiledSchemas:
-    """The schemas compiled last, by the hash of their text; what is not used is dropped.
+    """A cache of compiled schemas, by the hash of their text; the least recently used are dropped.
 
     Args:
-        bytes_max: what they may hold in memory together, by estimate.
+        bytes_max: the memory of all cached schemas together, by estimate, bytes.
     """
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
-        # A schema that is not judged by is remembered as None.
+        # A refused schema is cached as None.
         self._kept: OrderedDict[str, tuple[ValueSchema | None, int]] = OrderedDict()
         self._bytes = 0
 
@@ -157,12 +165,18 @@ class CompiledSchemas:
         return name in self._kept
 
     def get(self, name: str) -> ValueSchema | None:
-        """Return a kept schema by its hash; None of one that is not judged by."""
+        """Return a cached schema by its hash; None if the schema was refused."""
         self._kept.move_to_end(name)
         return self._kept[name][0]
 
     def add(self, name: str, text: bytes, compiled: ValueSchema | None) -> None:
-        """Keep a schema that was compiled; None: one that is not judged by."""
+        """Add a schema to the cache.
+
+        Args:
+            name: the hash of the text.
+            text: the text of the schema.
+            compiled: the compiled schema; None if it was refused.
+        """
         if name in self._kept:
             return
         held = len(text) * _HELD_PER_BYTE + (0 if compiled is None else compiled.held_bytes)
@@ -174,7 +188,7 @@ class CompiledSchemas:
 
 
 def compile_text(text: bytes) -> ValueSchema | None:
-    """Return the compiled schema of a text, None of one that is not judged by."""
+    """Compile the schema in a text; return None if it is refused."""
     try:
         return ValueSchema(read_json(text))
     except (SchemaDefect, ValueError):
@@ -182,7 +196,7 @@ def compile_text(text: bytes) -> ValueSchema | None:
 
 
 def schema_defect(text: bytes) -> SchemaDefect | None:
-    """Return why values are not judged by the schema of a text, None where they are."""
+    """Return why the schema in a text is refused, None if it is accepted."""
     try:
         ValueSchema(read_json(text))
     except SchemaDefect as defect:
@@ -201,9 +215,10 @@ def _draft_of(schema: Any) -> type[Validator]:
 
 
 def _pattern_costs(schema: Any) -> dict[str, tuple[int, int]]:
-    """Return the size of each pattern and what it costs per byte.
+    """Return the compiled size of each pattern, and its cost per byte of text.
 
-    The engine tells no size; it refuses what exceeds a limit, so limits are tried in turn.
+    The engine does not report sizes. It only refuses a pattern that exceeds a limit, so increasing
+    limits are tried.
     """
     costs: dict[str, tuple[int, int]] = {}
     for text in patterns_of(schema):
@@ -227,12 +242,12 @@ def _pattern_cost(text: str) -> tuple[int, int]:
 
 
 def _path_text(steps: list[Any]) -> str:
-    """Return a path as `$.field[0]`, cut to a bounded text."""
+    """Return a path as text such as `$.field[0]`, with bounded length."""
     return _shown("$" + "".join(f"[{step}]" if type(step) is int else f".{step}" for step in steps))
 
 
 def _breach(error: ValidationError) -> Breach:
-    """Return where a value is wrong, what it is there (a text is cut), and what was expected."""
+    """Return the place of an error, the value there (long text is cut), and the expectation."""
     kind, path = error.kind, _path_text(error.instance_path)
     keyword, value = kind.name, kind.value
     got = value_text(error.instance)
@@ -255,7 +270,7 @@ def _breach(error: ValidationError) -> Breach:
 
 
 def _shown(text: str) -> str:
-    """Return foreign text as one bounded line, without what PostgreSQL cannot store."""
+    """Return text of another party as one bounded line without control characters."""
     line = " ".join(_CONTROL.sub(" ", text[: 4 * TEXT_CHARS_MAX]).split())
     return line if len(line) <= TEXT_CHARS_MAX else line[: TEXT_CHARS_MAX - 1] + "…"
 
