@@ -1,3 +1,3 @@
-"""Drafts of workflows from descriptions: deterministic, without a model and without a network."""
+"""Drafts of workflows from descriptions: by matching words, or from the reply of a model."""
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What fills an input: a value of the description, or an output of an earlier step. Pure.
+"""Chooses what fills an input: a value of the description, or an output of another step. Pure.
 
-Outputs are chosen by kind, by name, by what a phrase says, by what came last.
+An output is chosen by its kind, its name, the words of the phrases, and the position of its step.
 """
 
 from __future__ import annotations
@@ -14,16 +14,21 @@ from core.planning.phrases import Phrase, Value
 from core.planning.synonyms import related
 from core.planning.words import name_stems, stem, words
 
+# The points for an output or a value that may fill an input. The phrases mention it.
 _SAID: Final = 4.0
+# It has the name of the input, or a similar name.
 _SAME_NAME: Final = 3.0
 _LIKE_NAME: Final = 1.5
+# It has the format of the input.
 _SAME_FORMAT: Final = 1.0
-# What a step has made of its input, as `cleaned` of `rows`, stands for it from there on.
+# The output is a changed form of its step's input, such as `cleaned` of `rows`. Later steps should
+# use the changed form.
 _CHANGED: Final = 3.5
+# The output is of the last of the earlier steps; outputs of earlier ones get less.
 _LAST: Final = 0.8
-# An output that is called `text` or `result` is what the step is there for.
+# The output has a generic name such as `text` or `result`, so it is the main result of its step.
 _WHATEVER: Final = 0.5
-# Names of inputs that say no more than that something is to be worked on.
+# Words of generic input names: they do not say what kind of data the input is.
 GENERIC: Final = frozenset(
     stem(word)
     for word in (
@@ -31,7 +36,8 @@ GENERIC: Final = frozenset(
         "query", "result", "text", "value",
     )
 )  # fmt: skip
-# By the kind of a value: the formats of the inputs that take it, and words of their names.
+# For each kind of value, the formats of inputs that accept it, and words in the names of inputs
+# without a format that accept it.
 _FORMATS: Final = {
     "uri": ("uri", "url", "uri-reference", "iri"),
     "email": ("email", "idn-email"),
@@ -45,7 +51,7 @@ _NAMED: Final = {
     "email": frozenset(("email", "mail", "to", "cc", "recipient", "recipients", "receiver")),
     "date": frozenset(("date", "day")),
 }  # fmt: skip
-# Inputs that say how many results there are to be, and a number that is more than that.
+# Words in the names of inputs for the number of results, and the largest value for such an input.
 _COUNTS: Final = frozenset(
     stem(word) for word in ("count", "limit", "max", "top", "size", "number")
 )
@@ -56,10 +62,11 @@ _COUNT_MAX: Final = 1_000
 class Step:
     """One node of a draft.
 
-    `said`: stems of what the description says of it. `given`: of what the caller has already.
-    `sources`: by input, the step and its output that fill it. `payload`: by input, what the
-    description itself gives. `limit_micro`: what it may cost, None without a limit.
-    `is_implied`: no phrase asks for it by itself.
+    `said`: the stems of all its phrases. `given`: the stems of the words for data that the caller
+    already has. `sources`: by input, the step and the name of the output that fill it. `payload`:
+    by input, the value of the description that fills it. `limit_micro`: the cost limit,
+    micro-credits; None without one. `is_implied`: no phrase asks for the step; it fills an input of
+    another step.
     """
 
     name: str
@@ -73,17 +80,17 @@ class Step:
     is_implied: bool = False
 
     def add(self, phrase: Phrase) -> None:
-        """Note a phrase that asks for this step."""
+        """Add a phrase that asks for this step."""
         self.phrases.append(phrase)
         self.said.update(phrase.stems)
         self.given.update(phrase.given)
 
     def has_number(self) -> bool:
-        """Say whether the description gives a number here."""
+        """Return whether a phrase of the step has a number."""
         return any(one.kind == "number" for phrase in self.phrases for one in phrase.values)
 
     def open_inputs(self) -> list[Member]:
-        """Return the needed inputs that nothing fills."""
+        """Return the required inputs that nothing fills."""
         return [
             one
             for one in self.offer.inputs
@@ -92,12 +99,14 @@ class Step:
 
 
 def give(step: Step, before: Sequence[Step], addresses: Sequence[Value]) -> None:
-    """Fill a step's inputs with the values that its phrases give, each once.
+    """Fill the inputs of a step with the values in its phrases; each value fills one input.
 
     Args:
-        before: what they make by its name is not replaced by just any number.
-        addresses: all web and e-mail addresses of the description; each fills also needed inputs
-            of steps whose phrases do not have it.
+        step: the step.
+        before: the steps before it. If one has an output with the name of an input, the input is
+            not filled by a number that is unrelated to this name.
+        addresses: all web and e-mail addresses of the description. An address also fills a required
+            input of a step whose phrases do not have it, if no other address fits the input.
     """
     own = [one for phrase in step.phrases for one in phrase.values]
     made = {output.name for other in before for output in other.offer.outputs}
@@ -119,7 +128,7 @@ def give(step: Step, before: Sequence[Step], addresses: Sequence[Value]) -> None
 
 
 def takes(member: Member, kind: str) -> bool:
-    """Say whether an input is one for values of a kind: `uri`, `email` or `date`."""
+    """Return whether an input is for values of a kind (`uri`, `email` or `date`)."""
     type_, _, mark = member.kind.partition(":")
     if type_ not in ("string", ANY) or kind not in _NAMED:
         return False
@@ -131,7 +140,11 @@ def _is_near(value: Value, name: frozenset[str]) -> bool:
 
 
 def _suits(step: Step, wanted: Member, value: Value, *, is_made: bool) -> float:
-    """Return how well a value suits an input, 0 when it does not."""
+    """Return the points of a value for an input, 0 if it does not fit.
+
+    Args:
+        is_made: whether an earlier step has an output with the name of the input.
+    """
     type_, _, mark = wanted.kind.partition(":")
     name = name_stems(wanted.name)
     is_near = _is_near(value, name)
@@ -140,7 +153,7 @@ def _suits(step: Step, wanted: Member, value: Value, *, is_made: bool) -> float:
             return 0
         if is_near:
             return _SAME_NAME
-        # `3 sentences` is no number of words where sentences are an input of their own.
+        # If a step has the inputs `sentences` and `words`, `3 sentences` must not fill `words`.
         if any(value.near & name_stems(one.name) for one in step.offer.inputs):
             return 0
         if name & _COUNTS and 0 < float(value.value) <= _COUNT_MAX:
@@ -156,8 +169,11 @@ def _suits(step: Step, wanted: Member, value: Value, *, is_made: bool) -> float:
 
 
 def connect(step: Step, before: Sequence[Step]) -> None:
-    """Fill a step's inputs from the steps before it; each output once, for the input that it fits
-    best, of several alike the one that takes whatever there is. Needed inputs come first."""
+    """Fill the inputs of a step from the outputs of the steps before it.
+
+    Each output fills at most one input. Required inputs come first, then inputs with a better
+    output, then generic inputs.
+    """
     found = [
         (wanted.is_required, best.score, is_generic(wanted), -order, wanted.name, best)
         for order, wanted in enumerate(step.offer.inputs)
@@ -170,7 +186,10 @@ def connect(step: Step, before: Sequence[Step]) -> None:
 
 
 def connect_later(step: Step, after: Sequence[Step]) -> None:
-    """Fill inputs that are left from outputs of their names of steps that are spoken of later."""
+    """Fill the remaining inputs of a step from later steps.
+
+    Only an output with the same name as the input is used, and only if this makes no cycle.
+    """
     for wanted in step.offer.inputs:
         if wanted.name in step.sources or wanted.name in step.payload:
             continue
@@ -182,7 +201,7 @@ def connect_later(step: Step, after: Sequence[Step]) -> None:
 
 
 def depends(step: Step, on: Step) -> bool:
-    """Say whether a step needs another, itself or through others."""
+    """Return whether a step depends on another step, directly or through other steps."""
     seen: set[str] = set()
     waiting = [step]
     while waiting:
@@ -196,26 +215,30 @@ def depends(step: Step, on: Step) -> bool:
 
 
 class Source(NamedTuple):
-    """A step and its output, and how well that fills an input."""
+    """An output that can fill an input.
+
+    `score`: the points of the output for the input. `place`: the step and the name of its output.
+    """
 
     score: float
     place: tuple[Step, str]
 
     @property
     def is_weak(self) -> bool:
-        """Whether nothing but its kind speaks for it."""
+        """Whether the output fits only by its kind, and not by its name or a phrase."""
         return self.score < _LIKE_NAME
 
 
 def best_source(step: Step, wanted: Member, before: Sequence[Step]) -> Source | None:
-    """Return the output that fills an input best, None when none does."""
+    """Return the output that fills an input best, None if no output fits."""
     found: list[tuple[float, int, int, Step, str]] = []
     for place, other in enumerate(before):
         for order, output in enumerate(other.offer.outputs):
             if not fits(output.kind, wanted.kind) or _is_echo(other, output, wanted):
                 continue
             score = _score(step, wanted, other, output)
-            # What may be left open, or is something of its own, is filled by what is meant for it.
+            # An optional input, or an input with a specific name, needs an output that is meant for
+            # it.
             least = _SAME_NAME
             if wanted.is_required:
                 least = 0.0 if is_generic(wanted) else _LIKE_NAME
@@ -230,7 +253,7 @@ def best_source(step: Step, wanted: Member, before: Sequence[Step]) -> Source | 
 
 
 def is_generic(member: Member) -> bool:
-    """Say whether an input takes whatever there is of its kind, as `text` does and `city` not."""
+    """Return whether an input accepts any data of its kind, as `text` does and `city` does not."""
     kind, _, mark = member.kind.partition(":")
     if kind in ("object", "array") or mark:
         return True
@@ -254,7 +277,7 @@ def _score(step: Step, wanted: Member, other: Step, output: Member) -> float:
     if wanted.kind != ANY and name and name <= GENERIC:
         score += _WHATEVER
     if not wanted.is_required and score == _SAID:
-        score = 0.0  # spoken of, but for another input
+        score = 0.0  # the phrase mentions the output for another input
     if _is_changed(other, output) and wanted.name in other.offer.input_names:
         score += _CHANGED
     if output.kind == ANY:
@@ -263,12 +286,12 @@ def _score(step: Step, wanted: Member, other: Step, output: Member) -> float:
 
 
 def _is_echo(step: Step, output: Member, wanted: Member) -> bool:
-    """Say whether an output is what the step was given, as the address of a fetched page."""
+    """Return whether an output only repeats an input of its step, as the address of a page."""
     return output.name != wanted.name and output.name in step.offer.input_names
 
 
 def _is_changed(step: Step, output: Member) -> bool:
-    """Say whether an output is what the step has made of its input: a participle, `cleaned`."""
+    """Return whether an output is a changed form of an input: a participle such as `cleaned`."""
     return output.name.endswith("ed") and any(
         one.kind == output.kind for one in step.offer.inputs if one.is_required
     )

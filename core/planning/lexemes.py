@@ -1,8 +1,9 @@
-"""Lexemes of what agents offer and of searches: what the index of offers stores and finds. Pure.
+"""Lexemes for the index of offers: those of an agent's offers, and those of searches. Pure.
 
-A lexeme is a stem without accents, or two neighbouring characters of a script without spaces. The
-lexeme alone stands for all words that an agent says of itself; with a suffix for the place where it
-was found. The id of a capability is a lexeme of its own, after `=`.
+A lexeme is a stem without accents. In a script without spaces between words, it is a pair of
+neighbouring characters. The index stores each lexeme of an offer without a suffix, except those of
+field names. If the lexeme is from the id, a name or a field name, it is also stored with a suffix
+for this place. The id of the capability is stored as one lexeme after `=`.
 """
 
 from __future__ import annotations
@@ -19,16 +20,17 @@ IN_ID: Final = "/a"
 IN_NAME: Final = "/b"
 IN_FIELD: Final = "/d"
 OF_ID: Final = "="
-# Lexemes that are read of one card, and of each of its capabilities at least: a bound of the time
-# that reading a card takes.
+# The lexemes that are read from one card, divided by its number of capabilities, but at least
+# `OF_CAPABILITY_MIN` from each. This bounds the time to read a card.
 OF_CARD_MAX: Final = 4_000
 OF_CAPABILITY_MIN: Final = 100
-# Characters of a word, and schemas inside one another, that are read.
+# The characters of a word that are read.
 WORD_LENGTH_MAX: Final = 64
+# The levels of nested schemas that are read.
 DEPTH_MAX: Final = 32
 
 _TOKEN: Final = re.compile(r"[^\W_]+")
-# A capital letter inside a name begins a word.
+# The place before a capital letter inside a name, where a new word begins.
 _INNER: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _PLURAL: Final = re.compile(r"[^aeiouy]+[^aeiouys]s")
 _ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -43,7 +45,8 @@ def lexemes(text: str, *, has_names: bool = True) -> Iterator[str]:
     """Yield the lexemes of a text.
 
     Args:
-        has_names: whether to split names such as `targetLanguage`, too.
+        text: the text.
+        has_names: whether names such as `targetLanguage` are also split into their words.
     """
     if not text.isascii():
         decomposed = unicodedata.normalize("NFKD", text)
@@ -58,7 +61,7 @@ def lexemes(text: str, *, has_names: bool = True) -> Iterator[str]:
 def _stems(word: str) -> Iterator[str]:
     if word.isascii():
         if not is_empty(word):
-            # The stemmer leaves words without a vowel, such as `pdfs`, as they are.
+            # The stemmer does not change words without a vowel, such as `pdfs`.
             yield stem(word[:-1] if _PLURAL.fullmatch(word) else word)
         return
     for number, run in enumerate(_UNSPACED.split(word)):
@@ -72,7 +75,7 @@ def _stems(word: str) -> Iterator[str]:
 
 
 def search_lexemes(text: str) -> list[str]:
-    """Return the lexemes of a search, each once, and those of the capability ids that it names."""
+    """Return the lexemes of a search without duplicates, the capability ids that it names first."""
     ids = (OF_ID + found.rstrip(".") for found in _ID.findall(text) if "." in found)
     return list(dict.fromkeys((*ids, *lexemes(text, has_names=False))))
 
@@ -80,12 +83,15 @@ def search_lexemes(text: str) -> list[str]:
 def offered_lexemes(
     card: Mapping[str, Any], capability_id: str, offered: Mapping[str, Any]
 ) -> list[str]:
-    """Return the lexemes of one capability of a card, each once.
+    """Return the lexemes of one capability of a card, without duplicates.
 
-    Of very many the first ones count: those of the id, of names, of the description, of fields.
+    Their order is: id, names, description, field names. If there are too many, the last are left
+    out.
 
     Args:
-        offered: what the card says of the capability.
+        card: the card.
+        capability_id: the id of the capability.
+        offered: the entry of the capability in the card.
     """
     capabilities = len(card.get("capabilities") or ()) or 1
     most = max(OF_CARD_MAX // capabilities, OF_CAPABILITY_MIN)
@@ -114,7 +120,7 @@ def _of_all(texts: Iterable[Any]) -> Iterator[str]:
 
 
 def _field_names(schemas: Sequence[Any]) -> Iterator[str]:
-    """Yield the names of the properties in some schemas and in those inside them."""
+    """Yield the names of the properties in the schemas and in their nested schemas."""
     for _ in range(DEPTH_MAX):
         inner: list[Any] = []
         for schema in schemas:

@@ -1,4 +1,7 @@
-"""Offers that make what an input needs, where no phrase asks for them by itself. Pure."""
+"""Finds offers whose output can fill an input, although no phrase asks for these offers. Pure.
+
+Such an offer is called a maker.
+"""
 
 from __future__ import annotations
 
@@ -12,24 +15,24 @@ from core.planning.ranking import OfferRanking, named_by, said_by
 from core.planning.synonyms import related
 from core.planning.words import name_stems
 
-# How many capabilities there may be between an address and what is made of its page.
+# The longest chain of capabilities that begins with the fetch of a web address.
 _CHAIN_MAX: Final = 3
-# Of the words of the phrases, what a maker has in common with them to be chosen for it.
+# The share of the words of a step's phrases that a maker must contain to be chosen for this alone.
 _SHARED_MIN: Final = 0.5
 
 
 class Makers:
-    """The offers by the names of what they make.
+    """The offers, by the names of their outputs.
 
     Args:
-        offers: in the order in which they are preferred, other things equal.
-        ranking: knows how much a word tells.
+        offers: the offers; between equally good makers, the first is chosen.
+        ranking: has the weights of the words.
     """
 
     def __init__(self, offers: Sequence[Offer], ranking: OfferRanking) -> None:
         self._ranking = ranking
         self._by_output: dict[str, list[tuple[Offer, Member]]] = {}
-        # By the stems of a name, the names of outputs that have one of them.
+        # By the stem of a word, the names of outputs that contain this word.
         self._alike: dict[str, dict[str, None]] = {}
         self._words: dict[str, frozenset[str]] = {}
         for offer in offers:
@@ -43,15 +46,19 @@ class Makers:
     def producer(
         self, step: Step, wanted: Member, steps: Sequence[Step], *, has_address: bool
     ) -> tuple[Offer, str] | None:
-        """Return the offer, and its output, that makes what is wanted.
+        """Return the best maker for an input and the name of its output, None without one.
 
-        It is one that the step's phrases speak of, or that can begin with the address that they
-        name. A name of its own, as `transcript`, is enough where one offer makes it, where the id
-        of an offer says it, or where an offer has most words of the phrases. Whatever text there
-        is, is not made for a step that the description names: the caller has it.
+        A maker is chosen if the phrases of the step mention its words, or if it can begin with a
+        web address that the description has. Without this, a maker is chosen for the name of the
+        input alone: if it is the only maker, if its id contains the name, or if it contains most
+        words of the phrases. An input for arbitrary text, such as `text`, is not filled by name
+        alone if a phrase asks for the step, because the caller has this text.
 
         Args:
-            has_address: whether the description names a web address.
+            step: the step that has the input.
+            wanted: the input.
+            steps: all steps of the draft; their capabilities are not used again.
+            has_address: whether the description has a web address.
         """
         makers = self._makers(wanted, steps)
         name = name_stems(wanted.name)
@@ -84,9 +91,16 @@ class Makers:
     def adapter(
         self, step: Step, wanted: Member, source: tuple[Step, str], before: Sequence[Step]
     ) -> Offer | None:
-        """Return the offer that makes what is wanted of what is there, where names say so.
+        """Return an offer that converts an existing output into an input, None without one.
 
-        A fetched `body` is no `text` before it is extracted.
+        For example, a fetched `body` must be extracted before it can fill a `text`. The names of
+        the offer's inputs and outputs decide.
+
+        Args:
+            step: the step that has the input.
+            wanted: the input.
+            source: the step and the name of the output that would fill the input directly.
+            before: the steps before `step`.
         """
         _, name = source
         if name == wanted.name or name_stems(name) <= step.said:
@@ -98,7 +112,10 @@ class Makers:
         return None
 
     def _makers(self, wanted: Member, steps: Sequence[Step]) -> list[tuple[Offer, str]]:
-        """Return the offers that make what is wanted, by the name of it or else by one like it."""
+        """Return the makers for an input, each with the name of its output.
+
+        They have an output with the name of the input; without any, an output with a similar name.
+        """
         taken = {one.offer.capability_id for one in steps}
         stems = name_stems(wanted.name)
         alike = {
@@ -122,7 +139,7 @@ class Makers:
 
 
 def _addressed(offers: Sequence[Offer]) -> set[str]:
-    """Return the ids of the offers that take a web address, or what is made of its page."""
+    """Return the ids of the offers that need a web address, or what such offers produce from it."""
     found: set[str] = set()
     made: set[str] = set()
     for _ in range(_CHAIN_MAX):

@@ -1,6 +1,6 @@
-"""What is changed in a draft that publish refuses: mappings that cannot fit, limits of cost. Pure.
+"""Repairs a draft that publish refuses: removes mappings that cannot fit, and adds cost limits.
 
-What is left out is said in the draft's notes. Decision planning.
+Each removed mapping is named in the draft's notes. Pure. Decision planning.
 """
 
 from __future__ import annotations
@@ -13,18 +13,19 @@ from core.money import MICRO_PER_CREDIT
 from core.planning.chaining import Step
 from core.planning.plan import LIMIT_TIMES, Plan
 
-# What a node may cost whose price nothing else bounds, unless the caller says otherwise.
+# The lowest cost limit that a draft gives a node.
 LIMIT_MICRO: Final = 10 * MICRO_PER_CREDIT
 
 
 def mend(draft: Plan, refusal: ServiceError) -> bool:
-    """Change in a draft what a refusal names; say whether anything has changed.
+    """Change what a refusal names in a draft; return whether anything was changed.
 
     Args:
-        refusal: of publish, for this draft.
+        draft: the draft.
+        refusal: the error of publish for this draft.
     """
     if refusal.code is ErrorCode.BUDGET_REQUIRED:
-        # An agent that is paid by tokens may offer what another has a fixed price for.
+        # The offer may have the fixed price of one agent, while another agent is paid by tokens.
         return limit_costs(draft.steps)
     if refusal.code is not ErrorCode.INVALID_MANIFEST:
         return False
@@ -33,16 +34,16 @@ def mend(draft: Plan, refusal: ServiceError) -> bool:
         _leave_out(draft, step, name)
         for step in draft.steps
         for name in sorted(step.sources)
-        # The name of a node of a draft is one that a path need not quote.
+        # A path does not have to quote the name of a node of a draft.
         if f"nodes.{step.name}.inputMappings.{name}" in paths
     ]
-    # One agent's price may be more than all accounts hold.
+    # The price of one agent may be higher than the largest amount of an account.
     is_limited = "nodes" in paths and limit_costs(draft.steps)
     return bool(left_out) or is_limited
 
 
 def leave_out_mappings(draft: Plan) -> bool:
-    """Leave all mappings out; say whether there was one."""
+    """Remove all mappings; return whether there was one."""
     left_out = [
         _leave_out(draft, step, name) for step in draft.steps for name in sorted(step.sources)
     ]
@@ -50,7 +51,7 @@ def leave_out_mappings(draft: Plan) -> bool:
 
 
 def limit_costs(steps: Iterable[Step]) -> bool:
-    """Limit what these nodes may cost; say whether any was without a limit."""
+    """Give a cost limit to each node that has none; return whether there was such a node."""
     unlimited = [step for step in steps if step.limit_micro is None]
     for step in unlimited:
         step.limit_micro = max(LIMIT_MICRO, LIMIT_TIMES * (step.offer.price or 0))

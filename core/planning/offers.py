@@ -1,4 +1,4 @@
-"""What agents offer, as planning sees it: one capability, its schemas' members, its price. Pure."""
+"""The offers of agents in the form that planning uses. Pure."""
 
 from __future__ import annotations
 
@@ -15,20 +15,25 @@ ANY: Final = "any"
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A member of the object that a schema describes. `kind`: its type with its format."""
+    """A member of the object that a schema describes.
+
+    `kind`: the member's JSON type, with its format after a colon if it has one, as `string:uri`.
+    """
 
     name: str
     kind: str
     is_required: bool = False
 
 
-# Compared by identity: scores are kept by offer, and to hash members takes up to a third of a plan.
+# Compared by identity: dicts have offers as keys, and hashing all members would take up to a third
+# of the planning time.
 @dataclass(frozen=True, slots=True, eq=False)
 class Offer:
-    """A capability of one agent or of several alike.
+    """A capability that one agent offers, or several agents with the same schemas.
 
-    `price`: of one of them, micro-credits; None: by tokens. `latency_ms`: what it usually takes;
-    None: not known. `succeeded`: how often it did its work. `owner`: whose it is.
+    `inputs`, `outputs`: the members of its schemas. `price`: the price of one of the agents,
+    micro-credits; None: paid by tokens. `latency_ms`: the usual latency; None: unknown.
+    `succeeded`: the number of successful nodes. `owner`: the owner of the agent.
     """
 
     capability_id: str
@@ -46,9 +51,9 @@ class Offer:
 
 
 def members_of(schema: Mapping[str, Any] | None) -> tuple[Member, ...]:
-    """Return the members that a JSON Schema of an object names, of more than 16 the first.
+    """Return the first `MEMBERS_MAX` members that the JSON Schema of an object names.
 
-    Left out are those whose name a mapping would have to quote.
+    A member is left out if a mapping would have to quote its name.
     """
     properties = (schema or {}).get("properties")
     if not isinstance(properties, Mapping):
@@ -63,7 +68,7 @@ def members_of(schema: Mapping[str, Any] | None) -> tuple[Member, ...]:
 
 
 def fits(output: str, wanted: str) -> bool:
-    """Say whether a value of one kind may stand where another is wanted."""
+    """Return whether an output of one kind can fill an input of another kind."""
     if ANY in (output, wanted):
         return True
     output_type, _, output_format = output.partition(":")

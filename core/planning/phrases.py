@@ -1,6 +1,7 @@
-"""A description cut into phrases, each for one piece of work, in the order of the work. Pure.
+"""Cuts a description into phrases, each for one piece of work, in the order of the work. Pure.
 
-Values are cut out before and put back: an address has dots, a quoted text may have commas.
+Before the cut, each value is replaced by a mark, because an address contains dots and a quoted text
+may contain commas. The marks are replaced by the values afterwards.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Final, Literal
 from core.planning.words import stems, words
 
 PHRASES_MAX: Final = 64
-# Of one phrase; what comes after them is no phrase but a text.
+# The stems of one phrase; further ones are ignored, because a longer part is probably plain text.
 WORDS_MAX: Final = 16
 VALUES_MAX: Final = 256
 
@@ -22,10 +23,10 @@ _PARTS: Final = re.compile(
     re.IGNORECASE,
 )
 _NUMBER: Final = re.compile(r"^\s*(?:\d{1,2}[.)]|[-*•])\s*")
-# `Before X, Y` is Y, then X.
+# `Before X, Y` and `X after Y` mean: first Y, then X.
 _BEFORE: Final = re.compile(r"^\s*before\s+(?P<last>[^,]+),\s*(?P<first>.+)$", re.IGNORECASE)
 _AFTER: Final = re.compile(r"^(?P<last>.+?),?\s+after\s+(?P<first>(?!that\b).+)$", re.IGNORECASE)
-# The numbers of a list are none of its values.
+# The number of a list item is not a value.
 _LIST_NUMBER: Final = re.compile(
     r"^[^\S\n]*+(?:step[^\S\n]++)?\(?\d{1,2}[.):]\s", re.IGNORECASE | re.MULTILINE
 )
@@ -38,7 +39,7 @@ _VALUE: Final = re.compile(
     r"|(?<![\w.:/#-])(?P<number>-?(?:\d{1,3}(?:,\d{3}){1,4}|\d{1,15})(?:\.\d{1,6})?)"
     r"(?=(?:px|km|kg|cm|mm|ms|mb|gb|min|s|h)?(?![\w:/%-]|[.,]\d))"
 )
-# Stands for a value, in a form that is no word.
+# The marks that replace values; they are private-use characters, which are in no word.
 _MARK: Final = re.compile("[\ue000-\uf8ff]")
 _LEADING: Final = frozenset({"first", "second", "third", "last", "finally", "also"})
 _GIVEN: Final = frozenset({"this", "these", "my", "our", "the following"})
@@ -46,7 +47,7 @@ _GIVEN: Final = frozenset({"this", "these", "my", "our", "the following"})
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A value that a description gives. `near`: stems of the words beside it."""
+    """A value in a description. `near`: the stems of the words next to the value."""
 
     kind: Literal["uri", "email", "quoted", "date", "number"]
     value: str | int | float
@@ -55,8 +56,11 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Phrase:
-    """One piece of work. `stems`: of its words, the verb first as a rule. `given`: stems of what
-    the caller has already, as in `from these logs`. `values`: those that it gives."""
+    """One piece of work.
+
+    `stems`: the stems of its words; usually the verb is first. `given`: the stems of the words for
+    data that the caller already has, as in `from these logs`. `values`: the values in its text.
+    """
 
     text: str
     stems: tuple[str, ...]
@@ -65,7 +69,7 @@ class Phrase:
 
 
 def phrases(description: str) -> list[Phrase]:
-    """Cut a description into phrases, 64 at most."""
+    """Cut a description into phrases, at most `PHRASES_MAX`."""
     found: list[Phrase] = []
     values: list[tuple[Value, str]] = []
 
@@ -77,7 +81,7 @@ def phrases(description: str) -> list[Phrase]:
 
     plain = _LIST_NUMBER.sub("\n", _MARK.sub(" ", description))
     for sentence in _SENTENCES.split(_VALUE.sub(cut_out, plain)):
-        # Runs of blanks would cost the forms below their square.
+        # With long runs of blanks, the patterns below would take quadratic time.
         text = _NUMBER.sub("", " ".join(sentence.split()))
         for part in _PARTS.split(_in_order(text)):
             phrase = _phrase(part.strip(), values)
@@ -106,11 +110,11 @@ def _in_order(sentence: str) -> str:
 
 def _phrase(part: str, cut: list[tuple[Value, str]]) -> Phrase | None:
     places = [(mark.start(), *cut[ord(mark[0]) - 0xE000]) for mark in _MARK.finditer(part)]
-    # Who names an address speaks of a page.
+    # A phrase with a web address is about a page.
     shown = part + " page" * any(value.kind == "uri" for _, value, _ in places)
     kept = [stem for stem in stems(shown) if stem not in _LEADING][:WORDS_MAX]
     if not kept and len(places) == 1 and places[0][1].kind == "quoted":
-        kept = stems(str(places[0][1].value))[:WORDS_MAX]  # all of it is quoted
+        kept = stems(str(places[0][1].value))[:WORDS_MAX]  # the whole phrase is quoted
     if not kept:
         return None
     spoken = words(part)
@@ -126,6 +130,6 @@ def _phrase(part: str, cut: list[tuple[Value, str]]) -> Phrase | None:
 
 
 def _near(part: str, place: int) -> frozenset[str]:
-    """Return the stems of the two words before and of the two after a place."""
+    """Return the stems of the two words before a place and of the two words after it."""
     before, after = words(part[max(0, place - 40) : place]), words(part[place : place + 40])
     return frozenset(stems(" ".join((*before[-2:], *after[:2]))))

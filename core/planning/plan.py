@@ -1,10 +1,14 @@
-"""A draft of a workflow from a description and what agents offer. Pure and deterministic.
+"""Drafts a workflow from a description and from the offers of agents. Pure and deterministic.
 
-Steps: (1) cut the description into phrases; (2) choose the best offer of each, neighbours of one
-capability are one node; (3) fill inputs with the values of the description, and add a producer
-where a needed input has none; (4) fill inputs by earlier outputs, which makes the edges: what needs
-nothing of another runs beside it. Steps 3 and 4 are repeated while they add nodes. The draft is a
-manifest's `intent` and `nodes`. Reference: features.md (Planning); decision planning.
+1. Cut the description into phrases.
+2. Choose the best offer for each phrase. Phrases with the same capability share one node.
+3. Fill inputs with values of the description. If a required input has no source, add a node that
+   produces it.
+4. Fill inputs from the outputs of other nodes. These mappings are the edges of the graph. Nodes
+   that do not depend on each other run in parallel.
+
+Steps 3 and 4 are repeated while they add nodes. The draft consists of the `intent` and the `nodes`
+of a manifest. Reference: features.md (Planning); decision planning.
 """
 
 from __future__ import annotations
@@ -22,26 +26,31 @@ from core.planning.phrases import Phrase, Value, phrases
 from core.planning.ranking import OfferRanking, Ranked
 from core.planning.words import name_stems
 
-# What a phrase must reach of the best possible to be taken for work.
+# An offer fits a phrase if its `Ranked.share` is at least this.
 SHARE_MIN: Final = 0.18
 NODES_MAX: Final = 24
-# Of its price a node may cost at most, where a limit is asked for.
+# If a node needs a cost limit, the limit is this factor times its price (at least `LIMIT_MICRO`).
 LIMIT_TIMES: Final = 10
-# What costs more is not planned with: the limits of all nodes must be an amount that there can be.
+# More expensive offers are not used, because the sum of all limits must be a valid amount.
 PRICE_MICRO_MAX: Final = MICRO_MAX // (LIMIT_TIMES * NODES_MAX)
-# Of a node that no phrase asks for by itself.
+# The sureness of a node that no phrase asks for.
 SURENESS_IMPLIED: Final = 0.5
-# How deep producers of producers are looked for, and how often after inputs were filled.
+# The longest chain of producers for one input.
 _PRODUCERS_DEEP: Final = 4
+# How often steps 3 and 4 are done at most.
 _ROUNDS: Final = 3
-# What is left of a node's name, which has 128 characters, for a number.
+# A node's name may have 128 characters; the rest is for a number.
 _NAME_CHARS_MAX: Final = 120
 _VERSION: Final = re.compile(r"\.v\d+$")
 
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """How a node's capability was chosen. `sureness`: 0 to 1. `second`: the next best id, or ""."""
+    """How the capability of a node was chosen.
+
+    `node`: the name of the node. `phrase`: the phrase that asks for it. `sureness`: how certain the
+    choice is, 0 to 1. `second`: the id of the next best capability, "" without one.
+    """
 
     node: str
     phrase: str
@@ -51,11 +60,11 @@ class Chosen:
 
 @dataclass(slots=True)
 class Plan:
-    """A draft with its reasons.
+    """A draft of a workflow, with the reasons for it.
 
-    `unmatched`: phrases for which there is no capability. `notes`: what was changed in it, and why
-    it is not the model's. `addresses`: web and e-mail addresses of the description. `planner`: who
-    made it.
+    `unmatched`: phrases for which no offer fits. `notes`: for the caller: what was changed in the
+    draft, and why the model's draft is not used. `addresses`: the web and e-mail addresses in the
+    description. `planner`: whether the draft is from matching words or from a model.
     """
 
     intent: str
@@ -69,21 +78,21 @@ class Plan:
 
     @property
     def is_full(self) -> bool:
-        """Whether it has as many nodes as it may have."""
+        """Whether the draft has the maximal number of nodes."""
         return len(self.steps) >= self.nodes_max
 
     def nodes(self) -> dict[str, dict[str, Any]]:
-        """Return the nodes in the form that publish takes."""
+        """Return the nodes in the form of a manifest, by name."""
         return {step.name: _definition(step) for step in self.steps}
 
     def open_inputs(self) -> dict[str, list[str]]:
-        """Return by node the needed inputs that nothing fills."""
+        """Return the required inputs that nothing fills, by node; other nodes are left out."""
         left = {step.name: [one.name for one in step.open_inputs()] for step in self.steps}
         return {name: inputs for name, inputs in left.items() if inputs}
 
     @property
     def latency_ms(self) -> float | None:
-        """How long the longest chain usually takes; None when that is not known of a node."""
+        """The usual time of the longest chain of nodes; None if a node's latency is unknown."""
         ends: dict[str, float] = {}
         for step in self.steps:
             if step.offer.latency_ms is None:
@@ -94,14 +103,15 @@ class Plan:
 
 
 def plan(description: str, offers: Sequence[Offer], *, nodes_max: int = NODES_MAX) -> Plan:
-    """Draft a workflow.
+    """Draft a workflow by matching words.
 
     Args:
-        description: what is to be done, in English.
-        offers: among which capabilities are chosen.
-        nodes_max: of the draft, 1 to 24.
+        description: the work to do, in English.
+        offers: the offers to choose from.
+        nodes_max: the most nodes of the draft, 1 to `NODES_MAX`.
 
-    Returns: the draft; without steps when no phrase names what anyone offers.
+    Returns:
+        The draft; it has no steps if no offer fits a phrase.
     """
     offers = affordable(offers)
     ranking = OfferRanking(offers)
@@ -134,7 +144,7 @@ def plan(description: str, offers: Sequence[Offer], *, nodes_max: int = NODES_MA
 
 
 def _leave_out_unused(draft: Plan) -> None:
-    """Leave out nodes that no phrase asks for and whose outputs nothing takes."""
+    """Remove the nodes that no phrase asks for and whose outputs no node uses."""
     while True:
         used = {source.name for step in draft.steps for source, _ in step.sources.values()}
         kept = [step for step in draft.steps if not step.is_implied or step.name in used]
@@ -146,13 +156,13 @@ def _leave_out_unused(draft: Plan) -> None:
 
 
 def affordable(offers: Sequence[Offer]) -> list[Offer]:
-    """Return the offers that a draft may have, by their ids."""
+    """Return the offers that a draft may use, sorted by capability id."""
     kept = [one for one in offers if (one.price or 0) <= PRICE_MICRO_MAX]
     return sorted(kept, key=lambda one: one.capability_id)
 
 
 def in_order(steps: Sequence[Step]) -> list[Step]:
-    """Return each step after those that it needs, else as they are spoken of."""
+    """Return the steps, each after the steps that it depends on, otherwise in the given order."""
     done: dict[str, Step] = {}
 
     def take(step: Step) -> None:
@@ -169,7 +179,7 @@ def in_order(steps: Sequence[Step]) -> list[Step]:
 def _take(draft: Plan, phrase: Phrase, ranked: list[Ranked]) -> None:
     best = ranked[0]
     for step in draft.steps:
-        # What a later phrase says of the same capability is more of the same work.
+        # A later phrase with the same capability describes more of the same work.
         if step.offer.capability_id == best.offer.capability_id:
             step.add(phrase)
             return
@@ -181,7 +191,10 @@ def _take(draft: Plan, phrase: Phrase, ranked: list[Ranked]) -> None:
 
 
 def _second(ranked: list[Ranked]) -> str:
-    """Return the next best capability: another owner's, where one fits, else any, else ""."""
+    """Return the id of the next best capability, "" without one.
+
+    A fitting capability of another owner comes first.
+    """
     best, *others = ranked
     foreign = [
         one for one in others if one.offer.owner != best.offer.owner and one.share >= SHARE_MIN
@@ -190,7 +203,12 @@ def _second(ranked: list[Ranked]) -> str:
 
 
 def sureness(best: Ranked, rival: Ranked | None) -> float:
-    """Return how sure a choice is, 0 to 1: the nearer a rival comes, the less."""
+    """Return how certain a choice is, 0 to 1.
+
+    Args:
+        best: the chosen offer.
+        rival: the next best offer, None without one. The higher its score, the lower the result.
+    """
     near = 0.0 if rival is None else min(1.0, rival.score / best.score)
     return round(best.share * (1 - near / 2), 3)
 
@@ -221,7 +239,7 @@ def _add_producers(
 
 
 def _is_to_be_made(step: Step, wanted: Member) -> bool:
-    """Say whether an input is for another step to fill, and not for the caller."""
+    """Return whether another node should fill an input, instead of the caller."""
     name = name_stems(wanted.name)
     if name & step.given or not (wanted.is_required or name & step.said):
         return False
@@ -229,7 +247,7 @@ def _is_to_be_made(step: Step, wanted: Member) -> bool:
 
 
 def _insert(draft: Plan, step: Step, offer: Offer) -> Step:
-    """Put a node before a step whose input it fills."""
+    """Insert a node for an offer before the step whose input the node fills; return the node."""
     place = draft.steps.index(step)
     added = Step(
         name_node(draft, offer), offer, step.phrases, step.said, step.given, is_implied=True

@@ -1,8 +1,8 @@
-"""What a model is asked for a draft: the description, and what agents offer. Pure.
+"""The messages that request a draft from a model: the description, and the offers of agents. Pure.
 
-Nothing else goes to it: no price, no agent's id or address, nothing of any caller. What agents say
-is public, and is data to the model; that it may obey it nevertheless is met in `proposal.py`.
-Decision planning.
+The model gets nothing else: no prices, no ids or addresses of agents, and nothing about callers.
+The texts of agents are public. A text may contain an instruction that the model follows, although
+it is told not to; `proposal.py` limits the effect. Decision planning.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Final
 from core.json_text import write_json
 from core.planning.offers import Member, Offer
 
-# Of all offers together, about 16,000 tokens.
+# The size of all offers in a message, about 16,000 tokens.
 OFFERS_BYTES_MAX: Final = 48 * 1024
 _SAYS_CHARS_MAX: Final = 240
 _NAME_CHARS_MAX: Final = 64
@@ -33,10 +33,11 @@ also not through others.
 
 
 def questions(description: str, offers: Sequence[Offer]) -> list[dict[str, str]]:
-    """Return the messages that ask for a draft.
+    """Return the messages that request a draft.
 
     Args:
-        offers: best first; those beyond 48 KiB are left out.
+        description: the work to do, in the caller's words.
+        offers: the offers, the best first. The offers after `OFFERS_BYTES_MAX` are left out.
     """
     shown: list[dict[str, Any]] = []
     left = OFFERS_BYTES_MAX

@@ -1,10 +1,10 @@
-"""A model's answer becomes a draft, repaired where it can be, or is refused. Pure.
+"""Converts a model's answer into a draft, with repairs if needed, or refuses it. Pure.
 
-The model is not trusted, for it reads what strangers have written. All that it can do is to choose
-among the offers and to connect them: nodes have names of ours, and of its texts only those are kept
-that stand in the caller's description. So an offer that gives it orders gets no further than a
-draft that is shown, priced and published by the caller alone. Reference: features.md (Planning);
-decision planning.
+The model is not trusted, because it reads texts that any agent owner can write. It can only choose
+offers and connect them. This module names the nodes, and of the model's texts it keeps only those
+that also occur in the caller's description. So an offer that contains instructions for the model
+can at most influence a draft. The caller sees this draft with its prices, and only the caller can
+publish it. Reference: features.md (Planning); decision planning.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _Text = Annotated[str, Meta(max_length=2_000)]
 
 
 class _Source(Struct, frozen=True, forbid_unknown_fields=True):
-    """What fills an input: another node's output, or a value."""
+    """The source of an input: the output of another node, or a value."""
 
     node: _Name = ""
     output: _Name = ""
@@ -58,26 +58,30 @@ class _Answer(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class UnusableAnswer(Exception):
-    """A model's answer is no draft and cannot be made one; the text says why, for callers."""
+    """A model's answer cannot be converted into a draft; the text tells callers the reason."""
 
 
 def plan_of_answer(
     text: str, description: str, offers: Sequence[Offer], *, nodes_max: int = NODES_MAX
 ) -> Plan:
-    """Return the draft that a model's answer asks for.
+    """Return the draft that a model's answer describes.
 
-    Steps: (1) read the answer; (2) take the capability of each node, instead of an unknown one that
-    which its words fit best, or leave the node out; (3) connect what can be connected; (4) refuse
-    a cycle; (5) sort.
+    1. Read the answer.
+    2. Find the offer of each node. If its capability is unknown, use the offer that fits the words
+       of the node best, or leave the node out.
+    3. Connect the nodes where the outputs and inputs fit.
+    4. Refuse a cycle.
+    5. Sort the nodes.
 
     Args:
-        text: as the model wrote it.
-        description: as the model was asked.
-        offers: those that it was shown.
-        nodes_max: of the draft.
+        text: the answer of the model.
+        description: the description that the model was given.
+        offers: the offers to choose from, at least those that the model was given.
+        nodes_max: the most nodes of the draft.
 
     Raises:
-        UnusableAnswer: it has another form, more nodes, a cycle, or no node that any offer fits.
+        UnusableAnswer: the answer has another form, too many nodes, two nodes of one name, a cycle,
+            or no node that an offer fits.
     """
     answer = _read(text)  # (1)
     offers = affordable(offers)
@@ -109,10 +113,10 @@ def plan_of_answer(
 
 
 def _read(text: str) -> _Answer:
-    """Read an answer; models like to put it into a fence.
+    """Parse an answer; a Markdown code fence around it, which models often write, is removed.
 
     Raises:
-        UnusableAnswer: it has another form.
+        UnusableAnswer: the answer has another form.
     """
     if len(text) > ANSWER_CHARS_MAX:
         raise UnusableAnswer(f"it has more than {ANSWER_CHARS_MAX} characters")
@@ -126,7 +130,7 @@ def _read(text: str) -> _Answer:
 
 
 def _rank(ranking: OfferRanking, node: _Node) -> list[Ranked]:
-    """Return the offers by how they fit what a node is for, else its capability's own words."""
+    """Return the offers ranked for a node's phrase; without a phrase, for its capability's id."""
     for text in (node.phrase, node.capability):
         for phrase in phrases(text)[:1]:
             return ranking.rank(phrase)
@@ -152,7 +156,7 @@ def _add(draft: Plan, node: _Node, offer: Offer, ranked: Sequence[Ranked]) -> St
 
 
 def _connect(step: Step, node: _Node, steps: Mapping[str, Step], description: str) -> bool:
-    """Fill a step's inputs as a node says; say whether any of it was left out."""
+    """Fill the inputs of a step as a node describes; return whether an input was left out."""
     wanted = {one.name: one for one in step.offer.inputs}
     is_left_out = False
     for name, given in node.inputs.items():

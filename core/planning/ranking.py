@@ -1,9 +1,9 @@
-"""Which capability a phrase asks for: BM25 over the words of the offers. Pure.
+"""Ranks the offers for a phrase with BM25 over the words of the offers. Pure.
 
-A word counts once for each place that it stands in, an id, a description, the names of outputs,
-and not how often: who repeats words is no better found. The first word of a phrase counts half as
-much again: `translate the summary` asks for a translation. Who has done the work before counts up
-to half as much again; of offers that fit alike the cheaper one comes first.
+A word counts once for each place in which it occurs: the description, the id, and the names of the
+outputs. Repeating a word does not improve an offer's rank. The first word of a phrase counts 1.5
+times, because `translate the summary` asks for a translation. Past successes multiply the score of
+an offer by up to 1.5. Of equally ranked offers, the cheaper one comes first.
 """
 
 from __future__ import annotations
@@ -22,27 +22,32 @@ from core.planning.words import name_stems, stem, stems
 _K1: Final = 1.2
 _B: Final = 0.5
 _FIRST_WORD: Final = 1.5
-# First words that do not say which work is asked for.
+# First words that do not say which work is meant; they get no higher weight.
 _VAGUE: Final = frozenset(map(stem, ("find", "get", "give", "list", "make", "show", "take")))
-# What a word counts that stands in a description, in an id, in the name of an output.
+# The counts of a word in a description, in an id and in the name of an output.
 _IN_DESCRIPTION: Final = 1
 _IN_ID: Final = 2
 _IN_OUTPUT: Final = 1
-# Of a word that nearly all of these offers have, as who registers very many can make any word.
+# The lowest weight of a word. Without it, a person who registers very many offers with a word could
+# make this word worthless for all other offers.
 _WEIGHT_MIN: Final = 0.5
-# Of what a word counts, what one does that is related to it: more where no offer has the word.
+# The factor for a related word: if no offer has the word itself, and if one has.
 _RELATED: Final = 0.7
 _RELATED_TO_KNOWN: Final = 0.4
-# What work that was done adds, half of it after so many times.
+# Past successes add at most this share to a score, and half of it after `_OFTEN` successes.
 _PROVEN: Final = 0.5
 _OFTEN: Final = 5
-# Of a description, in characters: authors of cards write as much as a card may hold.
+# The characters of a description that count, because some authors fill the whole card with text.
 DESCRIPTION_LENGTH_MAX: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """An offer for a phrase. `score`: 0 and more. `share`: of what the phrase could reach."""
+    """An offer that was ranked for a phrase.
+
+    `score`: 0 or more. `share`: the score divided by the best score that is possible for the
+    phrase, 0 to 1.
+    """
 
     offer: Offer
     score: float
@@ -50,13 +55,13 @@ class Ranked:
 
 
 class OfferRanking:
-    """The offers among which phrases choose."""
+    """The index of all offers, which ranks them for a phrase."""
 
     def __init__(self, offers: Sequence[Offer]) -> None:
         counted = [(offer, _counts_of(offer)) for offer in offers]
         total = len(counted)
         mean = sum(counts.total() for _, counts in counted) / max(1, total)
-        # By word, what it counts for each offer that has it.
+        # By word, the offers that have the word, each with the word's part of the score.
         self._parts: dict[str, list[tuple[Offer, float]]] = {}
         for offer, counts in counted:
             length = _B * counts.total() / mean if mean else 0.0
@@ -70,7 +75,7 @@ class OfferRanking:
         self._unknown = math.log(1 + total + 0.5)
 
     def rank(self, phrase: Phrase) -> list[Ranked]:
-        """Return the offers that share a word with a phrase, best first, then by id."""
+        """Return the offers that have a word of a phrase or a related word, the best first."""
         asked: dict[str, float] = {}
         for place, word in enumerate(phrase.stems):
             asked[word] = max(asked.get(word, 0), 1.0 if place or word in _VAGUE else _FIRST_WORD)
@@ -83,7 +88,10 @@ class OfferRanking:
         return sorted(found, key=_best_first)
 
     def _parts_of(self, word: str) -> dict[Offer, float]:
-        """Return by offer what a word counts: by itself, else the best of the related ones."""
+        """Return the score of a word for each offer.
+
+        If an offer does not have the word, the best of the related words counts.
+        """
         found: dict[Offer, float] = {}
         share = _RELATED_TO_KNOWN if word in self._parts else _RELATED
         for near in sorted(related(word)):
@@ -95,7 +103,7 @@ class OfferRanking:
         return found
 
     def weight(self, word: str) -> float:
-        """Return how much a word tells: the rarer among the offers, the more."""
+        """Return the weight of a word; the fewer offers have the word, the higher it is."""
         return self._weights.get(word, self._unknown)
 
 
@@ -107,18 +115,18 @@ def _best_first(one: Ranked) -> tuple[float, float, str]:
 
 
 def said_by(offer: Offer) -> frozenset[str]:
-    """Return the stems of what an offer says of itself: its description and its id."""
+    """Return the stems of an offer's description and id."""
     return frozenset(stems(offer.description[:DESCRIPTION_LENGTH_MAX])) | named_by(offer)
 
 
 def named_by(offer: Offer) -> frozenset[str]:
-    """Return the stems of what an offer's id says."""
+    """Return the stems of an offer's id, without `cap`, `v` and numbers."""
     words = name_stems(offer.capability_id)
     return frozenset(word for word in words if word not in ("cap", "v") and not word.isdigit())
 
 
 def _counts_of(offer: Offer) -> Counter[str]:
-    """Return what each word of an offer counts."""
+    """Return the count of each word of an offer, by the places in which it occurs."""
     counts: Counter[str] = Counter()
     for found, each in (
         (stems(offer.description[:DESCRIPTION_LENGTH_MAX]), _IN_DESCRIPTION),

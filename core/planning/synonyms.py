@@ -1,7 +1,7 @@
-"""Everyday words for the same thing in work for agents, so that `tone` finds `sentiment`. Pure.
+"""Groups of words with similar meanings, so that `tone` matches `sentiment`. English only. Pure.
 
-One group a line. A word may stand in several groups. Two words are related if a group has both:
-a related word counts less than the word itself (`ranking.py`). English only.
+Each line is one group. A word may be in several groups. Two words are related if a group contains
+both. In the ranking, a related word counts less than the word itself (`ranking.py`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 
 from core.planning.words import stem, words
 
-# Of the words that are added to the words of a search, in characters.
+# The most characters that are added to the text of a search.
 ADDED_CHARS_MAX: Final = 600
 
 _GROUPS: Final = """
@@ -153,15 +153,18 @@ _WORDS: Final = _read(_GROUPS)
 
 @lru_cache(maxsize=4_096)
 def related(stemmed: str) -> frozenset[str]:
-    """Return the stems that are related to a stem, without itself."""
+    """Return the stems that are related to a stem, without the stem itself."""
     return frozenset(map(stem, _WORDS.get(stemmed, ()))) - {stemmed}
 
 
 def widened(text: str) -> str:
-    """Return a text with the words that are related to its words, of these 600 characters."""
+    """Return a text followed by words that are related to its words.
+
+    At most `ADDED_CHARS_MAX` characters are added.
+    """
     own = dict.fromkeys(map(stem, words(text)))
     added = dict.fromkeys(word for one in own for word in _WORDS.get(one, ()))
     more = " ".join(word for word in added if stem(word) not in own)
-    # A word that is cut is not looked for.
+    # A word that would be cut at the limit is left out.
     kept = more[: ADDED_CHARS_MAX + 1].rpartition(" ")[0] if len(more) > ADDED_CHARS_MAX else more
     return f"{text} {kept}".rstrip()

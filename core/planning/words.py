@@ -1,4 +1,4 @@
-"""Words of descriptions as stems, so that `summarise` finds `Summarizes`. Pure."""
+"""Reduces words to stems, so that `summarise` matches `Summarizes`. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 
 import Stemmer
 
-# What says nothing of the work that is asked for.
+# Words that do not describe work.
 _EMPTY: Final = frozenset(
     {
         "a", "all", "also", "an", "and", "any", "are", "as", "at", "be", "been", "both", "by",
@@ -24,7 +24,7 @@ _EMPTY: Final = frozenset(
         "your",
     }
 )  # fmt: skip
-# Words that name the same, one of them for all.
+# Words that are replaced by a word with the same meaning.
 _SAME: Final = {
     "picture": "image",
     "photo": "image",
@@ -39,41 +39,44 @@ _SAME: Final = {
     "download": "fetch",
     "mail": "email",
 }
-# The stem of `positive` would be that of `position`.
+# Words without stemming. The stemmer would, for example, map `positive` and `position` to one stem.
 _UNSTEMMED: Final = frozenset({"positive", "resume"})
 _ACCENT: Final = re.compile(r"[\u0300-\u036f]")
-# Of a name, in characters.
+# The characters of a name that are read.
 NAME_LENGTH_MAX: Final = 64
 _WORD: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[^\W\d_a-zA-Z]+|\d+")
 _STEMMER: Final = Stemmer.Stemmer("english")
 
 
 def words(text: str) -> list[str]:
-    """Return the words of a text or of a name such as `targetLanguage`: lower case, no accents."""
+    """Return the words of a text, or of a name such as `targetLanguage`, in order.
+
+    The words are in lower case and without accents.
+    """
     if not text.isascii():
         text = _ACCENT.sub("", unicodedata.normalize("NFD", text))
     return [word.lower() for word in _WORD.findall(text)]
 
 
 def stems(text: str) -> list[str]:
-    """Return the stems of the words that say something, in their order."""
+    """Return the stems of the words of a text in order, without the words in `_EMPTY`."""
     return [stem(word) for word in words(text) if word not in _EMPTY]
 
 
 def is_empty(word: str) -> bool:
-    """Whether a word says nothing of the work that is asked for."""
+    """Return whether a word does not describe work."""
     return word in _EMPTY
 
 
 @lru_cache(maxsize=16_384)
 def name_stems(name: str) -> frozenset[str]:
-    """Return the stems of a name such as `targetLanguage`, of a longer one of its beginning."""
+    """Return the stems of a name such as `targetLanguage`; only its first characters are read."""
     return frozenset(stems(name[:NAME_LENGTH_MAX]))
 
 
 @lru_cache(maxsize=16_384)
 def stem(word: str) -> str:
-    """Return a word's stem; British and American spellings have one."""
+    """Return the stem of a word; British and American spellings have the same stem."""
     if word in _UNSTEMMED:
         return word
     word = _SAME.get(word) or _SAME.get(word.removesuffix("s"), word)
