@@ -1,7 +1,8 @@
 """Probes an agent's health: `GET {endpoint}/health`, through the egress gate.
 
-An agent that replies is healthy, even if it does not have this path, unless the reply has an
-unhealthy status or an HTTP status of 500 or more (except 501).
+An agent that replies is healthy, even if it does not have this path. Two kinds of replies are
+unhealthy: those with an HTTP status of 500 or more (except 501), and those whose JSON has an
+unhealthy `status`.
 Reference: features.md (Agent interface).
 """
 

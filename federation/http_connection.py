@@ -46,7 +46,7 @@ Server = tuple[str, int, bool]  # host, port, whether TLS is used
 
 
 class HttpFailureKind(Enum):
-    """Why a request has no reply."""
+    """The reasons for which a request has no reply."""
 
     DENIED = auto()  # the egress policy denied the connection, before a packet was sent
     NOT_TRIED = auto()  # this service lacked a resource; the server is not at fault
@@ -162,7 +162,7 @@ class Exchange:
 
 
 class Connections(Protocol):
-    """The client that a connection belongs to."""
+    """The part of the HTTP client that its connections use."""
 
     # All connections share one buffer, because each read is parsed before the next one.
     buffer: memoryview
@@ -222,7 +222,7 @@ class Connection(asyncio.BufferedProtocol):
 
         def insert_gate() -> None:
             tls = transport.get_protocol()
-            if tls is not self:  # else `start_tls` has failed
+            if tls is not self:  # otherwise `start_tls` has failed
                 transport.set_protocol(TlsGate(transport, tls, self, self._client.read_turns))
 
         # Runs after `start_tls` has set its protocol and before the protocol reads.
@@ -233,7 +233,13 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = secured
 
     def begin(self, exchange: Exchange, head: bytes, body: bytes | None) -> None:
-        """Send an exchange's request."""
+        """Send the request of an exchange.
+
+        Args:
+            exchange: the exchange.
+            head: the request's bytes before the body.
+            body: the body; None without one.
+        """
         exchange.connection = self
         self._exchange = exchange
         self.payer = exchange.payer

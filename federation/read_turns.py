@@ -34,7 +34,7 @@ class Reading(Protocol):
     def __hash__(self) -> int: ...
 
     def go_on(self) -> bool:
-        """Do a piece of the work; return whether there is more."""
+        """Do a piece of the postponed work; return whether there is more work."""
 
 
 class ReadTurns:

@@ -64,7 +64,9 @@ def drop_older_signals(live: Liveness, registered_ms: int) -> Liveness:
 
 
 def availability(live: Liveness, now_ms: int, *, silent_from_ms: int = 0) -> Availability:
-    """Return the availability of an active agent. The first rule that applies decides:
+    """Return the availability of an active agent.
+
+    The first rule that applies decides:
 
     1. The newest signal is a failed probe that has not expired: the agent is offline.
     2. The newest signal is a successful probe of the last 60 s: the agent is available. If its
@@ -85,7 +87,7 @@ def availability(live: Liveness, now_ms: int, *, silent_from_ms: int = 0) -> Ava
         if not live.is_probe_ok:
             return Availability.OFFLINE
         if now_ms - probed_ms < HEARTBEAT_TTL_MS:
-            # A successful probe does not override the status of a fresh heartbeat.
+            # A successful probe does not override the status in a heartbeat of the last 60 s.
             return (
                 _reported_availability(live)
                 if _is_fresh(heard_ms, now_ms)

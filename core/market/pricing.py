@@ -139,7 +139,7 @@ def read_tokens(metrics: Mapping[str, Any]) -> Tokens:
     return Tokens(_read_count(read), _read_count(written))
 
 
-# -- before the tokens are known ------------------------------------------------------------------
+# -- limits and reservations, before the tokens are known ------------------------------------------
 
 
 def is_budget_required(

@@ -6,10 +6,10 @@ Theory of operation. Every dispatch needs a choice, so the candidates stay sorte
   out of date. Sorting again costs more than one choice, so it is postponed until the choices since
   the change have cost as much.
 - A choice takes the first candidates in this order that the node may take.
-- A choice uses a pool instead if the lowest price for this node is not the price that the order is
-  based on, or if the node may take none of the first `LOOKS_MAX` candidates. The pool has the first
-  candidates by score, by price and by stake. Their scores are computed again for this node. With at
-  most `POOL_MAX` candidates, the choice is therefore exact.
+- A choice uses a pool in two cases: the lowest price for this node is not the price on which the
+  order is based, or the node may take none of the first `LOOKS_MAX` candidates. The pool has the
+  first candidates by score, by price and by stake. Their scores are computed again for this node.
+  With at most `POOL_MAX` candidates, the choice is therefore exact.
 - The order by price has a group for each owner. So a walk skips all agents of an owner at once.
 - New agents get a fixed share of the choices, because otherwise they could not build a reputation.
 """
@@ -36,7 +36,7 @@ POOL_MAX: Final = 64
 LOOKS_MAX: Final = 192
 NONE: Final[Set[str]] = frozenset()
 
-# Returns whether a node may take an agent.
+# Returns whether a node may take the agent with a DID.
 Accepts = Callable[[str], bool]
 # The sort key of a candidate in one order; the last item is the candidate's DID.
 _Entry = tuple[Any, ...]
@@ -97,7 +97,7 @@ class Best(NamedTuple):
 
     @property
     def did(self) -> str:
-        """The chosen agent."""
+        """The DID of the chosen agent."""
         return self.candidates[-1 if self.is_trial else 0].did
 
 
@@ -236,7 +236,7 @@ class RankedCandidates:
             self._move(was, candidate)
 
     def drop(self, did: str) -> None:
-        """Remove a candidate, if it is known."""
+        """Remove a candidate; does nothing if the DID is unknown."""
         known = self._places.pop(did, None)
         if known is not None:
             self._ranked.remove(known)

@@ -136,7 +136,7 @@ class Choice(NamedTuple):
 
     @property
     def did(self) -> str | None:
-        """The chosen agent, None if no candidate was ranked."""
+        """The DID of the chosen agent, None if no candidate was ranked."""
         return self.ranked[-1 if self.is_trial else 0].did if self.ranked else None
 
     @property

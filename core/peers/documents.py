@@ -54,7 +54,7 @@ def clearing_did(did: str) -> str:
 
 
 def signed(document: Mapping[str, Any], key: SigningKey) -> dict[str, Any]:
-    """Return a document with its signature."""
+    """Return a document with the member `signature`, made with a key."""
     return {**document, "signature": key.sign(canonical(dict(document)))}
 
 

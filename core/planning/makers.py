@@ -51,8 +51,8 @@ class Makers:
         A maker is chosen if the phrases of the step mention its words, or if it can begin with a
         web address that the description has. Without this, a maker is chosen for the name of the
         input alone: if it is the only maker, if its id contains the name, or if it contains most
-        words of the phrases. An input for arbitrary text, such as `text`, is not filled by name
-        alone if a phrase asks for the step, because the caller has this text.
+        words of the phrases. An exception are inputs for arbitrary text, such as `text`: if a
+        phrase asks for the step, the caller has this text, and no maker is chosen by name alone.
 
         Args:
             step: the step that has the input.

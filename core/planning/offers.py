@@ -33,7 +33,7 @@ class Offer:
 
     `inputs`, `outputs`: the members of its schemas. `price`: the price of one of the agents,
     micro-credits; None: paid by tokens. `latency_ms`: the usual latency; None: unknown.
-    `succeeded`: the number of successful nodes. `owner`: the owner of the agent.
+    `succeeded`: the number of successful nodes. `owner`: the DID of the agent's owner.
     """
 
     capability_id: str

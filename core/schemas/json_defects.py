@@ -62,7 +62,7 @@ def find_nul(text: bytes) -> str | None:
 
 
 class _NotANumber(Exception):
-    """NaN or an infinity."""
+    """The text has a constant that JSON does not have: NaN or an infinity."""
 
 
 def _refuse(_: str) -> Any:

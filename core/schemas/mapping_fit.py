@@ -1,8 +1,8 @@
 """Checks by schemas whether the result of a node can fill an input of another node (a mapping).
 
-A mapping is refused only if no value can fit. This is the case if the two schemas have no common
-JSON type, if the result never has the mapped path, or if the inputs never have the name. A rule
-that is not understood here allows every type.
+A mapping is refused only if no value can fit: the two schemas have no common JSON type, the result
+never has the mapped path, or the inputs never have the name. A rule that is not understood here
+allows every type.
 Reference: features.md (Inputs). Decision versions-and-schemas.
 """
 

@@ -55,7 +55,10 @@ _FRACTION_MIN: Final = 1e-30
 
 
 class SchemaDefect(Exception):
-    """A schema is refused: the `path` inside the schema, what was found and what was expected."""
+    """A schema is refused.
+
+    `path`: the path inside the schema. `got`, `expected`: what was found and expected there.
+    """
 
     def __init__(self, path: str, got: str, expected: str) -> None:
         super().__init__(path, got, expected)

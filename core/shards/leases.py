@@ -50,7 +50,7 @@ FIRST_LEASE_MS: Final = (SELF_FENCE_MS + PROOF_MS) * LEASE_MS // SELF_FENCE_MS
 assert QUIET_MS + RENEWAL_MS < LEASE_MS, "starvation is seen before a lease expires"
 assert SELF_FENCE_MS < LEASE_MS, "a member stops sending before its shards are taken"
 assert SELF_FENCE_MS + PROOF_MS < FIRST_LEASE_MS, "whichever ledger has acknowledged"
-# The longest time between two ticks that counts as running.
+# A longer time between two ticks does not count as running time.
 TICK_MS_MAX: Final = 1_000
 
 

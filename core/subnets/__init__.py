@@ -1,1 +1,1 @@
-"""Subnets: what their policies permit."""
+"""Rules of subnets: which nodes and regions their policies permit."""

@@ -69,8 +69,9 @@ def decide(
 ) -> Decision:
     """Decide whether a node of a capability may run in a region.
 
-    A node is refused if a refusing policy names it, or if a subnet has `allow_` policies of a kind
-    and none of these names the node. What another subnet allows does not change this.
+    A policy names a node if it names the capability or the region of the node. A node is refused if
+    a refusing policy names it. It is also refused if a subnet has `allow_` policies of a kind and
+    none of these names the node, even if another subnet allows the node.
 
     Args:
         policies: the policies of all subnets that the payer has joined. If several refuse, the

@@ -3,9 +3,9 @@
 Theory of operation. Payers with waiting items form a ring. The first payer of the ring has the
 turn: as many of its items as its weight are taken, then it moves to the end of the ring. Between
 two turns of a payer, every other payer has at most one turn. A new payer joins at the end of the
-ring. If the payer there is the one whose turn has just ended, the new payer is inserted before it
-and so does not wait for two turns of the same payer. Every operation is O(1). The queue stores
-nothing about items that were taken or dropped, nor about payers without items. Pure.
+ring. But if the last payer of the ring has just ended its turn, the new payer is inserted before
+it. So the new payer does not wait for two turns of the same payer. Every operation is O(1). The
+queue stores nothing about items that were taken or dropped, nor about payers without items. Pure.
 """
 
 from __future__ import annotations
