@@ -62,7 +62,8 @@ class HttpFailureKind(Enum):
 class HttpFailure:
     """The failure of a request.
 
-    `detail`: the reason in words. `status`: the HTTP status, if the reply had begun; otherwise 0.
+    `detail`: the reason in words. `status`: the HTTP status of a reply that began and then failed
+    (BROKEN, TOO_LARGE); otherwise 0.
     """
 
     kind: HttpFailureKind

@@ -47,7 +47,7 @@ class ReadTurns:
     def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
         self._loop = asyncio.get_running_loop()
         self.now_s = now_s
-        # The end of the current time. Before it, a read only has to compare the clock.
+        # When the time of the current turn ends. Before this, a read only has to compare the clock.
         self.ends_s = 0.0
         self._waiting: FairQueue[Reading, Reading] = FairQueue()
         # The call of `_go_on` in the loop's next turn; None if it is not scheduled.

@@ -48,11 +48,11 @@ class Makers:
     ) -> tuple[Offer, str] | None:
         """Return the best maker for an input and the name of its output, None without one.
 
-        A maker is chosen if the phrases of the step mention its words, or if it can begin with a
-        web address that the description has. Without this, a maker is chosen for the name of the
-        input alone: if it is the only maker, if its id contains the name, or if it contains most
-        words of the phrases. An exception are inputs for arbitrary text, such as `text`: if a
-        phrase asks for the step, the caller has this text, and no maker is chosen by name alone.
+        A maker is chosen if the phrases of the step mention its words, or if the description has a
+        web address from which a chain of capabilities leads to the maker. Otherwise a maker is
+        chosen only in one of these cases: there is no other maker, its id contains the name of the
+        input, or it contains most words of the phrases. These cases do not apply to an input for
+        arbitrary text, such as `text`, if a phrase asks for the step: the caller has this text.
 
         Args:
             step: the step that has the input.

@@ -29,11 +29,11 @@ class Member:
 # of the planning time.
 @dataclass(frozen=True, slots=True, eq=False)
 class Offer:
-    """A capability that one agent offers, or several agents with the same schemas.
+    """A capability, with the figures of one agent that offers it.
 
-    `inputs`, `outputs`: the members of its schemas. `price`: the price of one of the agents,
-    micro-credits; None: paid by tokens. `latency_ms`: the usual latency; None: unknown.
-    `succeeded`: the number of successful nodes. `owner`: the DID of the agent's owner.
+    `inputs`, `outputs`: the members of the agent's schemas. `price`: the agent's price,
+    micro-credits; None: paid by tokens. `latency_ms`: the agent's average latency; None: unknown.
+    `succeeded`: the number of the agent's successes. `owner`: the DID of the agent's owner.
     """
 
     capability_id: str

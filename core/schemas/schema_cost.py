@@ -9,9 +9,10 @@ module follows the references, and refuses a schema that checks a place too ofte
 Theory of operation. A *place* is a part of a value, such as the value itself or one of its members.
 A schema and the schemas that check the same place (`$ref`, `allOf`, ...) are its *closure*. In a
 closure, each schema has a multiplicity. A closure passes each place below to a multiset of schemas.
-The cost of a schema is the maximum of two numbers: the weight of its closure, and the largest cost
-of the schemas to which the closure passes a place below. The cost has no bound if a schema reaches
-itself at the same place, or more than once per level. Decision versions-and-schemas.
+The cost of a schema is the maximum of the weight of its closure and of the costs of the places
+below. The cost of a place below is the sum of the costs of the schemas to which it is passed, each
+times its multiplicity. The cost has no bound if a schema reaches itself at the same place, or more
+than once per level. Decision versions-and-schemas.
 """
 
 from __future__ import annotations
