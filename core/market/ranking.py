@@ -102,7 +102,10 @@ class Candidate(NamedTuple):
 
     @property
     def taken_share(self) -> float:
-        """The taken share of the agent's capacity: by this process's count, or its report."""
+        """The taken share of the agent's capacity.
+
+        It is the larger of the share that this process counts and the load that the agent reports.
+        """
         return max(self.in_flight / self.max_concurrency, self.load)
 
 

@@ -14,19 +14,20 @@ from core.planning.phrases import Phrase, Value
 from core.planning.synonyms import related
 from core.planning.words import name_stems, stem, words
 
-# The points for an output or a value that may fill an input. The phrases mention it.
+# Points for an output, or for a value of the description, that may fill an input:
+# - the phrases mention the output or the value;
 _SAID: Final = 4.0
-# It has the name of the input, or a similar name.
+# - the output or the value has the name of the input, or a similar name;
 _SAME_NAME: Final = 3.0
 _LIKE_NAME: Final = 1.5
-# It has the format of the input.
+# - the output has the format of the input;
 _SAME_FORMAT: Final = 1.0
-# The output is a changed form of its step's input, such as `cleaned` of `rows`. Later steps should
-# use the changed form.
+# - the output is a changed form of its step's input, such as `cleaned` of `rows`, and later steps
+#   should use the changed form;
 _CHANGED: Final = 3.5
-# The output is of the last of the earlier steps; outputs of earlier ones get less.
+# - the output is from the step directly before; outputs of earlier steps get less;
 _LAST: Final = 0.8
-# The output has a generic name such as `text` or `result`, so it is the main result of its step.
+# - the output has a generic name such as `text` or `result`: it is the main result of its step.
 _WHATEVER: Final = 0.5
 # Words of generic input names: they do not say what kind of data the input is.
 GENERIC: Final = frozenset(
