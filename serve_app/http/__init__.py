@@ -1,3 +1,3 @@
-"""The way of a request, the same for all operations: endpoint, calls, bodies, lists, errors."""
+"""HTTP request handling that all operations share: endpoint, calls, bodies, lists, errors."""
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Request bodies: read with their size measured on the way in, parsed with their depth bounded.
+"""Reads request bodies with a size limit, and parses JSON with a depth limit.
 
-It knows ASGI's `receive` and JSON, not what a body means.
+This module knows ASGI's `receive` and JSON, but not the meaning of a body.
 """
 
 from __future__ import annotations
@@ -27,29 +27,30 @@ from core.records.bounds import BULK_ITEMS_MAX
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """`timeout_s` for any transfer, and one second more for every `rate_min` bytes of it."""
+    """The slowest permitted transfer: `timeout_s`, plus 1 s per `rate_min` bytes transferred."""
 
     timeout_s: float = 10.0
     rate_min: int = 64 * 1024
 
     def end(self, began: float, moved: int) -> float:
-        """Return when a transfer is too slow, by the clock of `began`, in seconds.
+        """Return the deadline of a transfer, on the clock of `began`, in seconds.
 
         Args:
-            moved: bytes so far.
+            began: the time at which the transfer began, in seconds.
+            moved: bytes transferred so far.
         """
         return began + self.timeout_s + moved / self.rate_min
 
 
 @dataclass(frozen=True, slots=True)
 class RequestBounds:
-    """How large a request's body may be, and how deeply it may nest.
+    """The size and depth limits of request bodies.
 
     Attributes:
-        body_bytes_max: of a body, or of an item of a bulk request.
-        bulk_body_bytes_max: of the body of a bulk request.
-        bulk_items_max: manifests or cards in one bulk request.
-        json_depth_max: levels of objects and arrays.
+        body_bytes_max: bytes of a body, or of an item of a bulk request.
+        bulk_body_bytes_max: bytes of the body of a bulk request.
+        bulk_items_max: manifests or agent cards in one bulk request.
+        json_depth_max: nested levels of objects and arrays.
     """
 
     body_bytes_max: int = 512 * 1024
@@ -60,15 +61,15 @@ class RequestBounds:
 
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 
-# What is read and thrown away of an oversized body, so that its sender reads the 413 instead of a
-# reset connection; beyond it the connection is closed.
+# Bytes of an oversized body that are read and discarded, so that the client receives the 413
+# instead of a connection reset. A larger body is not read further, and its connection is closed.
 _DISCARDED_BYTES_MAX = 64 * 1024 * 1024
-# Bodies arrive within milliseconds; what is incomplete after this time is counted as slow.
+# Bodies usually arrive within milliseconds. A body that is incomplete after this time is slow.
 SLOW_AFTER_S = 1.0
 
 
 class ClientGone(Exception):
-    """The client left before its request was complete; no reply can reach it."""
+    """The client disconnected before its request was complete, so no reply can be sent."""
 
 
 async def read_body(
@@ -79,21 +80,22 @@ async def read_body(
     pace: Pace,
     on_slow: Callable[[], None] = lambda: None,
 ) -> bytes:
-    """Read a request body whole.
+    """Return the complete body of a request.
 
     Args:
         receive: the ASGI channel of this request.
         declared: the Content-Length header, None when absent.
-        bytes_max: the largest body accepted.
-        pace: how slowly it may arrive.
-        on_slow: called once when the body is incomplete after `SLOW_AFTER_S`; may refuse.
+        bytes_max: the largest accepted body.
+        pace: the slowest permitted transfer.
+        on_slow: called once when the body is incomplete after `SLOW_AFTER_S`. It may raise a
+            refusal.
 
     Raises:
-        ServiceError: PAYLOAD_TOO_LARGE, REQUEST_TIMEOUT, or what `on_slow` refuses.
-        ClientGone: the connection ended first.
+        ServiceError: PAYLOAD_TOO_LARGE, REQUEST_TIMEOUT, or the refusal of `on_slow`.
+        ClientGone: the client disconnected first.
     """
     is_oversized = declared is not None and declared.isdigit() and int(declared) > bytes_max
-    # Grows in place: joining 16 MiB of chunks at the end would hold the event loop for 10 ms.
+    # BytesIO grows in place. Joining 16 MiB of chunks at the end would block the loop for 10 ms.
     text = BytesIO()
     size = 0
     began = asyncio.get_running_loop().time()
@@ -132,16 +134,16 @@ async def read_body(
 
 
 def held_bytes(declared: bytes | None, bytes_max: int) -> int:
-    """Return how many bytes reading a body may come to hold.
+    """Return the most bytes that `read_body` may hold in memory for a body.
 
     Args:
         declared: the Content-Length header, None when absent.
-        bytes_max: the largest body accepted.
+        bytes_max: the largest accepted body.
     """
     if declared is None or not declared.isdigit():
         return bytes_max
     size = int(declared)
-    return size if size <= bytes_max else 0  # an oversized one is thrown away as it arrives
+    return size if size <= bytes_max else 0  # `read_body` discards an oversized body.
 
 
 def _too_slow(size: int, began: float) -> ServiceError:
@@ -152,7 +154,7 @@ def _too_slow(size: int, began: float) -> ServiceError:
 
 
 def check_media_type(content_type: bytes | None) -> None:
-    """Refuse a body of another type than JSON; one that names no type is taken as JSON.
+    """Refuse a body whose Content-Type is not JSON. Without a Content-Type, JSON is assumed.
 
     Raises:
         ServiceError: UNSUPPORTED_MEDIA_TYPE.
@@ -171,12 +173,12 @@ def check_media_type(content_type: bytes | None) -> None:
 
 
 def is_uncoded(codings: bytes) -> bool:
-    """Say whether a body is as its Content-Encoding header found it: identity, or none."""
+    """Return whether a Content-Encoding header names no coding except `identity`."""
     return all(one.strip().lower() in (b"", b"identity") for one in codings.split(b","))
 
 
 def coded_body() -> ServiceError:
-    """Return the refusal of a body with a content coding."""
+    """Return the refusal of a body that has a content coding."""
     return ServiceError(
         ErrorCode.UNSUPPORTED_MEDIA_TYPE,
         "the body has a Content-Encoding: send it without encoding",
@@ -187,14 +189,15 @@ def parse_json(body: bytes, *, depth_max: int) -> Any:
     """Return the value of a JSON body.
 
     Args:
-        body: the bytes as received.
-        depth_max: how deeply objects and arrays may nest.
+        body: the received bytes.
+        depth_max: the most nested levels of objects and arrays.
 
     Raises:
-        ServiceError: INVALID_REQUEST; not JSON, too deep, or with a NUL in a text.
+        ServiceError: INVALID_REQUEST: the body is not JSON, nests too deeply, repeats a member, or
+            has U+0000 in a text.
     """
     value = load_json(body)
-    # Counting brackets is far cheaper than walking, and most bodies never come near the bound.
+    # Counting brackets is much cheaper than walking the value, and most bodies have few brackets.
     if body.count(b"{") + body.count(b"[") > depth_max:
         check_depth(value, depth_max)
     if may_double(body, value) and (path := doubled_member(body)) is not None:
@@ -204,13 +207,13 @@ def parse_json(body: bytes, *, depth_max: int) -> Any:
 
 
 def load_json(body: bytes) -> Any:
-    """Return what the text says.
+    """Return the value of a JSON text.
 
-    A lone surrogate, a number beyond a double and bytes that are not UTF-8 are no JSON; an integer
-    of more than 128 digits is refused.
+    A text with a lone surrogate, a number that exceeds a double, or bytes that are not UTF-8 is not
+    JSON. An integer of more than 128 digits is refused.
 
     Raises:
-        ServiceError: INVALID_REQUEST; it is empty or not JSON.
+        ServiceError: INVALID_REQUEST: the body is empty, is not JSON, or has a refused integer.
     """
     if not body:
         raise invalid("$", "no body", "a JSON object")
@@ -224,15 +227,16 @@ def load_json(body: bytes) -> Any:
 
 
 def not_json(error: Exception) -> ServiceError:
-    """Return the refusal of a text that a parser cannot read."""
+    """Return the refusal of a body that the JSON parser rejects."""
     return invalid("$", f"a body that is not JSON ({error})", "a JSON object")
 
 
 def check_nul(text: bytes, path: str = "$") -> None:
-    """Refuse a JSON text with a NUL in one of its texts.
+    """Refuse a JSON text that has U+0000 in one of its strings.
 
     Args:
-        path: of the text's value.
+        text: the JSON text.
+        path: the path of its value, for the refusal.
 
     Raises:
         ServiceError: INVALID_REQUEST.
@@ -243,7 +247,7 @@ def check_nul(text: bytes, path: str = "$") -> None:
 
 
 def check_depth(value: Any, depth_max: int) -> None:
-    """Refuse a value nested deeper than allowed.
+    """Refuse a value that has more than `depth_max` nested levels of objects and arrays.
 
     Raises:
         ServiceError: INVALID_REQUEST.

@@ -1,8 +1,9 @@
-"""Bulk bodies: their items are cut out, parsed and judged one by one, in slices of the event loop.
+"""Parses bulk bodies item by item, and yields to the event loop between items.
 
-A body of 16 MiB takes longer to parse than a handler may hold the loop, and a parser in another
-thread holds the interpreter just as long. So the text is only scanned for the brackets of its
-items; what is left of it without them is small, and each item is parsed by itself.
+Parsing a body of 16 MiB at once would block the event loop too long. A parser in another thread
+would block it as long, because the parser holds the interpreter lock. So `cut` scans the body for
+the brackets of its items and cuts the items out. The rest, the outline, is small and is parsed at
+once; then each item is parsed separately.
 """
 
 from __future__ import annotations
@@ -25,28 +26,34 @@ _LOG = logging.getLogger("callboard.api")
 T = TypeVar("T")
 R = TypeVar("R")
 
-# Scanned in one go: well below a slice.
+# Bytes that are scanned without yielding: takes much less time than a slice of the event loop.
 WINDOW: Final = 128 * 1024
-# Text without brackets, and whole strings, whatever is in them.
+# Matches text without brackets, and complete strings with any content.
 _PLAIN: Final = re.compile(rb'(?>[^"{}\[\]]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")*+', re.DOTALL)
 _QUOTE, _OPEN, _CLOSE, _LIST = b'"'[0], b"{[", b"}]", b"["[0]
-# body, its array, an item: only containers there are cut out.
+# Nesting depth of an item: the body has depth 1, its array 2. Only objects and arrays at this depth
+# are cut out.
 _ITEM_DEPTH: Final = 3
 
 
 @dataclass(slots=True)
 class Judged(Generic[T]):
-    """What became of the items of a bulk: replies or problems in order, None where accepted."""
+    """The results of the items of a bulk request.
+
+    `results`: per item its reply or its problem details; None while it is accepted but has no reply
+    yet. `accepted`: the accepted items. `positions`: their indexes in `results`.
+    """
 
     results: list[Any]
     accepted: list[T] = field(default_factory=list)
     positions: list[int] = field(default_factory=list)
 
     def refuse(self, call: Call, refused: list[ServiceError | None]) -> None:
-        """Refuse items that were accepted.
+        """Refuse some of the accepted items.
 
         Args:
-            refused: why, for each accepted item; None: it stays.
+            call: the bulk request.
+            refused: the refusal of each accepted item; None: the item stays accepted.
         """
         kept = [index for index, error in enumerate(refused) if error is None]
         for position, error in zip(self.positions, refused, strict=True):
@@ -56,15 +63,16 @@ class Judged(Generic[T]):
         self.positions = [self.positions[index] for index in kept]
 
     async def answer(self, replies: list[R], result: Callable[[T, R], Any]) -> Reply:
-        """Return the reply of the bulk; it is a refusal where every item is refused.
+        """Return the reply to the bulk request; it is a refusal if every item is refused.
 
         Args:
-            replies: one for each accepted item.
-            result: makes an item's result of it.
+            replies: the reply to each accepted item, in order. Both lists are emptied.
+            result: returns the result of an accepted item and its reply.
         """
         slices = Slices()
         while self.accepted:
-            # Let go of one by one: to free a thousand compiled workflows takes long, too.
+            # The items are freed one by one: freeing 1,000 compiled workflows at once would block
+            # the event loop too long.
             made = result(self.accepted.pop(), replies.pop())
             self.results[self.positions.pop()] = made
             await slices.pause()
@@ -75,17 +83,17 @@ class Judged(Generic[T]):
 async def judged(
     call: Call, plural: str, judge: Callable[[int, Any, int], Awaitable[T]]
 ) -> Judged[T]:
-    """Parse and judge the items of a bulk body; what is wrong with one concerns that one alone.
+    """Parse and check the items of a bulk body. An invalid item does not refuse the other items.
 
     Args:
-        call: its body is read, not parsed.
-        plural: the member that holds the items.
-        judge: gets the index, the item and its text's bytes (0 of one that is no container), and
-            returns what is to be done.
+        call: the request; its body is read but not parsed.
+        plural: the member of the body that holds the items.
+        judge: receives the index of an item, the item, and the bytes of its text (0 if the item is
+            not an object or an array). Returns the accepted item, or raises its refusal.
 
     Raises:
-        ServiceError: INVALID_REQUEST or PAYLOAD_TOO_LARGE; what stands around the items is no JSON
-            object, or not with 1 to `bulk_items_max` items.
+        ServiceError: INVALID_REQUEST or PAYLOAD_TOO_LARGE: the body is not a JSON object with 1 to
+            `bulk_items_max` items, or is too large without its items.
     """
     bounds = call.services.bounds
     slices = Slices()
@@ -99,7 +107,7 @@ async def judged(
     found: Judged[T] = Judged([None] * len(items))
     for index, item in enumerate(items):
         value, part = item, b""
-        if isinstance(item, list):  # it names the part that was cut out there
+        if isinstance(item, list):  # `[n]` is the placeholder of part n.
             part = parts[item[0]]
         try:
             if part:
@@ -109,7 +117,7 @@ async def judged(
         except ServiceError as error:
             found.results[index] = refusal(call, error)
         except Exception:
-            # The edge of one item: what is unforeseen about it must not refuse the others.
+            # Edge of one item: its unforeseen error must not refuse the other items.
             _LOG.exception("item failed request_id=%s index=%d", call.request_id, index)
             inside = ServiceError(ErrorCode.INTERNAL_ERROR, "the item failed inside the service")
             found.results[index] = refusal(call, inside)
@@ -118,21 +126,23 @@ async def judged(
 
 
 def refusal(call: Call, error: ServiceError) -> dict[str, Any]:
-    """Return the refusal of one item."""
+    """Return the problem details of a refused item."""
     return problem(error, call.request_id)
 
 
 async def cut(
     body: bytes, outline_max: int, slices: Slices, *, window: int = WINDOW
 ) -> tuple[bytes, list[bytes]]:
-    """Cut the items out of a bulk body: every container in an array in the body's object.
+    """Cut the items out of a bulk body: each object or array in an array of the body's object.
 
-    Returns the text in which `[n]` stands for the n-th of them, and their texts. Neither is known
-    to be JSON yet.
+    Returns the outline, in which `[n]` replaces part n, and the parts (the texts of the items).
+    Neither is checked to be JSON.
 
     Args:
-        outline_max: bytes that may be left without the items.
-        window: bytes that are scanned in one go.
+        body: the bytes of the body.
+        outline_max: the largest permitted outline, in bytes.
+        slices: yields to the event loop when a slice of time is used.
+        window: bytes that are scanned without yielding.
 
     Raises:
         ServiceError: INVALID_REQUEST or PAYLOAD_TOO_LARGE.
@@ -165,7 +175,7 @@ async def cut(
                 parts.append(body[item_at : position + 1])
                 copied = position + 1
             depth -= 1
-        else:  # the window's end, within plain text
+        else:  # The window ended within plain text.
             continue
         position += 1
     outline.append(body[copied:])
@@ -178,10 +188,13 @@ async def cut(
 
 
 def _after_string(body: bytes, opening: int) -> int:
-    """Return where a string ends that does not fit into the window; the body's end if it does not.
+    """Return the position after a string that exceeds the window; the body's end if unterminated.
 
-    Found by searching quotes, which takes a millisecond for 16 MiB.
+    Args:
+        body: the bytes of the body.
+        opening: the position of the opening quote.
     """
+    # Searching 16 MiB for quotes takes 1 ms, so this search needs no window.
     position = opening + 1
     while (quote := body.find(b'"', position)) >= 0:
         before = body[position:quote]
@@ -192,7 +205,7 @@ def _after_string(body: bytes, opening: int) -> int:
 
 
 def _parsed_item(call: Call, part: bytes, index: int) -> Any:
-    """Parse one item, held to the bounds that a body of its own would have.
+    """Parse one item. It has the same size and depth limits as the body of a single request.
 
     Raises:
         ServiceError: PAYLOAD_TOO_LARGE or INVALID_REQUEST.

@@ -1,8 +1,8 @@
-"""One request as a handler sees it, one reply as it gives it, one operation as it is declared.
+"""Defines `Call` (a request), `Reply` (a handler's reply) and `Operation` (a declared endpoint).
 
-A file of `operations` declares each of its operations above the handler (`Operations.add`); what
-they have in common (identity, permission, rate, body, errors) is done by
-`serve_app/http/endpoint.py` from what they declare.
+A module of `serve_app/operations` declares each operation in a decorator of its handler
+(`Operations.add`). `serve_app/http/endpoint.py` reads these declarations and does what all
+operations share: authentication, permission, rate limit, body, errors.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ B = TypeVar("B", bound=Body)
 T = TypeVar("T")
 C = TypeVar("C", bound=Message)
 
-# The members of bodies that name an agent.
+# The fields of parsed queries and bodies that name an agent.
 _AGENT_NAMES = ("did", "agent_did")
 
 QUERY_BYTES_MAX = 8_192
@@ -60,21 +60,23 @@ EVENT_STREAM = "text/event-stream"
 class Repeats(StrEnum):
     """What an operation does with an `Idempotency-Key` (decision idempotent-requests)."""
 
-    # It changes nothing, or the newest call is what counts.
+    # The key is ignored: the operation changes nothing, or each call overwrites the previous one.
     IGNORED = "ignored"
-    # The key is that of its one command, and the reply is made from that command's stored result.
+    # The operation's one command carries the key. The reply is made from the command's stored
+    # result.
     BY_COMMAND = "by_command"
-    # The reply itself is kept under the key.
+    # The reply is stored under the key.
     BY_REPLY = "by_reply"
-    # As by_reply, but no command recognises a repeat: another credential does not do it again.
+    # As BY_REPLY, but no command would recognise a repeat. So a repeat with another credential is
+    # refused.
     BY_REPLY_ALONE = "by_reply_alone"
-    # As by_reply, but only the handler finds out whose key it is.
+    # As BY_REPLY, but the handler stores the reply, because only the handler identifies the caller.
     BY_HANDLER = "by_handler"
 
 
 @dataclass(frozen=True, slots=True)
 class RepeatKey:
-    """The caller's idempotency key with the hash of the request it was sent with."""
+    """The caller's idempotency key, and the hash of the request that carried the key."""
 
     text: str
     request_hash: bytes
@@ -82,11 +84,17 @@ class RepeatKey:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a handler answers. `body`: what `write_json` writes, or bytes that are sent as such.
+    """The reply of a handler.
 
-    `is_refusal`: it says that nothing was changed, so it is not kept under an idempotency key.
-    `is_stream`: the body is an async generator of bytes, which goes on as the client takes them.
-    `is_lasting`: a stream that goes on for as long as the client stays.
+    Attributes:
+        body: a value that `write_json` serializes, or bytes that are sent unchanged, or an async
+            generator of bytes.
+        status: the HTTP status.
+        headers: the headers besides Content-Type and Content-Length.
+        content_type: the media type of the body.
+        is_refusal: nothing was changed, so the reply is not stored under an idempotency key.
+        is_stream: the body is an async generator of bytes, read at the client's pace.
+        is_lasting: a stream that ends only when the client disconnects.
     """
 
     body: Any
@@ -100,10 +108,11 @@ class Reply:
 
 @dataclass(slots=True)
 class Call:
-    """One request: who asks, from which address, for what, with which body.
+    """One request with its caller, address, path, query and body.
 
-    `path_texts`: the texts in its path, by their names in braces; `path_values`: the same, parsed.
-    `right`: that the operation takes. `signed`: its signature, where it is the credential.
+    `path_texts`: the texts in the path, keyed by their names in braces. `path_values`: the same
+    texts, parsed. `right`: the right that the operation requires. `signed`: the request's signature
+    if the caller authenticates with a signature.
     """
 
     services: Services
@@ -122,29 +131,34 @@ class Call:
     repeat_key: RepeatKey | None = None
     repeats: Repeats = Repeats.IGNORED
     path_values: dict[str, Any] = field(default_factory=dict)
-    # The right beyond a usual key's that the call was permitted by; None so far.
+    # The single right that permitted this call. None while the rights of a usual key suffice.
     used_right: str | None = None
     _parsed: dict[type[Body], Body] = field(default_factory=dict, repr=False)
 
     @property
     def caller(self) -> Principal:
-        """The caller of an operation that declared a scope."""
+        """The authenticated caller of an operation that declares a scope."""
         assert self.principal is not None, "an operation with a scope was called without a caller"
         return self.principal
 
     @property
     def account(self) -> str:
-        """Whom costs are counted for: the caller, by its address where nothing is stored of it."""
+        """The holder under which this call's resources are counted: the caller's DID.
+
+        It is the address for a call without a credential, for a DID that the ledger does not store,
+        and for a credential of the rate class `BY_ADDRESS`.
+        """
         known = self.principal
         is_by_address = known is None or known.is_stranger or known.rate_class == BY_ADDRESS
         return self.address if known is None or is_by_address else known.did
 
     def parse(self, operation: Operation) -> None:
-        """Parse path, query and body as the operation declares them.
+        """Parse the path, the query and the body as the operation declares them.
 
         Raises:
-            ServiceError: INVALID_REQUEST with every problem of the three; NOT_FOUND where all that
-                is wrong is a path that names nothing (`PathValue.looked_up`).
+            ServiceError: INVALID_REQUEST with all problems of the three. NOT_FOUND if all problems
+                are in the path, and the last value of the path identifies an object
+                (`PathValue.looked_up`).
         """
         problems = ProblemList()
         looked_up = self._parse_path(problems)
@@ -161,7 +175,10 @@ class Call:
             raise shape.refused(problems)
 
     def _parse_path(self, problems: ProblemList) -> str | None:
-        """Parse the path; return what is not known where its values are of another form."""
+        """Parse the path. Return what the path's last value identifies, for the text of NOT_FOUND.
+
+        None: a problem of the path gives INVALID_REQUEST.
+        """
         looked_up = None
         if not self.path_texts:
             return None
@@ -177,13 +194,19 @@ class Call:
         return looked_up
 
     def given(self, declared: type[B]) -> B:
-        """Return the query or the body of an operation that declares this."""
+        """Return the parsed query or body of a type that the operation declares."""
         value = self._parsed[declared]
         assert isinstance(value, declared)
         return value
 
     def require(self, right: str | None, *parties: str) -> None:
-        """Refuse unless the caller has the right and is one of the parties, where there are any.
+        """Refuse unless the caller has the right and is one of the parties.
+
+        An administrator is always permitted.
+
+        Args:
+            right: one of `core.trust.access.RIGHTS`; None: no right is required.
+            parties: the DIDs of the parties; none given: the caller need not be a party.
 
         Raises:
             ServiceError: UNAUTHORIZED, INSUFFICIENT_SCOPE or FORBIDDEN.
@@ -193,52 +216,60 @@ class Call:
             raise ServiceError(code, _refusal_text(code, right, parties))
 
     def may(self, parties: Collection[str | None]) -> bool:
-        """Say whether the caller may do this to what is these parties' business."""
+        """Return whether the caller has the operation's right and is one of the parties.
+
+        Always true for an administrator.
+        """
         known = [did for did in parties if did is not None]
         return self._denial(self.right, known) is None
 
     def require_party(self, parties: Collection[str | None], what: str) -> None:
-        """Refuse unless the caller may know of what is these parties' business.
+        """Refuse unless the caller is one of the parties, or an administrator.
 
         Args:
-            what: the name of it, for the refusal: that it exists is not disclosed.
+            parties: the DIDs of the parties of an object.
+            what: the name of the object, for the refusal.
 
         Raises:
-            ServiceError: NOT_FOUND.
+            ServiceError: NOT_FOUND, so that the refusal does not disclose that the object exists.
         """
         if not self.may(parties):
             raise not_found(what)
 
     def is_party(self, parties: Collection[str | None]) -> bool:
-        """Say whether the caller itself is one of these, administrator or not."""
+        """Return whether the caller's DID is one of the parties, even for an administrator."""
         return self.caller.did in parties
 
     def holds(self, right: str) -> bool:
-        """Say whether the caller has a right that the operation does not always take."""
+        """Return whether the caller has a right that the operation needs only in some cases."""
         return self._denial(right) is None
 
     @property
     def party_did(self) -> str | None:
-        """Whose things a list shows: the caller's, None for everybody's."""
+        """The DID whose objects a list shows: the caller's; None for an administrator: all."""
         return None if self.may(()) else self.caller.did
 
     @property
     def viewer_did(self) -> str | None:
-        """The DID to which agents in private subnets are shown: the caller's, "" without a caller;
-        None for an administrator, who sees all."""
+        """The DID that decides which agents of private subnets are visible: the caller's.
+
+        It is "" without a caller, and None for an administrator, who sees all agents.
+        """
         if self.may(()):
             return None
         return "" if self.principal is None else self.principal.did
 
     async def is_hidden(self, did: str) -> bool:
-        """Say whether the caller may not know of an agent: its card is in a private subnet."""
+        """Return whether an agent is hidden from the caller, because it is in a private subnet."""
         return await self.services.reader.is_hidden(did, self.viewer_did)
 
     async def handle(self, operation: Operation) -> Reply:
-        """Return the handler's reply. A refusal that tells of a hidden agent becomes NOT_FOUND.
+        """Return the handler's reply.
+
+        A refusal that would disclose that a hidden agent exists becomes NOT_FOUND.
 
         Raises:
-            ServiceError: what the handler refused.
+            ServiceError: the refusal of the handler.
         """
         try:
             made = await operation.handler(self)
@@ -255,7 +286,7 @@ class Call:
     def _denial(
         self, right: str | None, parties: Collection[str] | None = None
     ) -> ErrorCode | None:
-        """Return why the caller is denied; note by which single right it is permitted."""
+        """Return why the caller is denied, or None. Set `used_right` if a single right permits."""
         code = denial(self.principal, right, parties)
         if code is None:
             self.used_right = authority_used(self.principal, right, parties) or self.used_right
@@ -264,15 +295,18 @@ class Call:
     async def commit(
         self, command: Command, *, done: ServiceError | None = None, until_known: bool = False
     ) -> Outcome:
-        """Give a command to the ledger, with the right that permits it; it goes on to its end.
+        """Send a command to the ledger with the caller's authority, and return its outcome.
+
+        The commit continues if the client disconnects.
 
         Args:
-            until_known: return when every owner knows what has changed.
-            done: the refusal where another request has done before what can be done once; its
-                command has the `act_hash`.
+            command: the command.
+            done: the refusal to raise if another request has already done this one-time action. The
+                command must carry `act_hash`.
+            until_known: wait until every owner process has read the change.
 
         Raises:
-            ServiceError: what the ledger refused, or LEDGER_UNAVAILABLE.
+            ServiceError: the refusal of the ledger, `done`, or LEDGER_UNAVAILABLE.
         """
         gateway = self.services.gateway
         try:
@@ -286,15 +320,17 @@ class Call:
         return outcome
 
     def authorized(self, command: C) -> C:
-        """Return a command with what follows the caller: a key of its own where it has none, who
-        gives it and with which credential, and by which single right it was permitted, if by any.
+        """Return a command with the caller's fields filled in.
+
+        They are the command's key if it has none, the caller's DID, the credential, and the single
+        right that permitted the call, if any.
         """
         if not isinstance(command, AuthorizedCommand):
             return command
         new_id, authority = self.services.new_id(), self.authority
         as_admin = isinstance(command, OwnersCommand) and self.caller.is_admin
         if as_admin and authority is None:
-            # The ledger decides whether it replaces ownership.
+            # The ledger decides whether ownership or this right permits the command.
             authority = Authority(ADMIN, self.reason)
         filled = structs.replace(
             command,
@@ -307,16 +343,20 @@ class Call:
 
     @property
     def authority(self) -> Authority | None:
-        """The right beyond a usual key's that the call was permitted by so far, with its reason.
+        """The single right that has permitted the call so far, with the caller's reason; None if
+        the rights of a usual key sufficed.
 
         Raises:
-            ServiceError: INVALID_REQUEST; the reason is none.
+            ServiceError: INVALID_REQUEST: the reason header is invalid.
         """
         return None if self.used_right is None else Authority(self.used_right, self.reason)
 
     @property
     def _credential(self) -> SignedBy | OpenedBy | None:
-        """The caller's credential, where it may end before the writer decides."""
+        """The caller's credential, which the ledger's writer checks again.
+
+        None for a credential that cannot be revoked: an access token, or the free-tier key.
+        """
         caller = self.caller
         if caller.signing_key is not None:
             return SignedBy(caller.did, caller.signing_key)
@@ -328,33 +368,37 @@ class Call:
 
     @property
     def reason(self) -> str:
-        """Why the caller uses a single right, in the caller's words; "" where nothing is said.
+        """The caller's reason for using a single right; "" if the caller gives none.
 
         Raises:
-            ServiceError: INVALID_REQUEST.
+            ServiceError: INVALID_REQUEST: the reason header is invalid.
         """
         return reason_in(self.headers)
 
     @property
     def traceparent(self) -> bytes | None:
-        """The caller's `traceparent` as it was sent, None without one."""
+        """The bytes of the `traceparent` header; None without the header."""
         return self.headers.get(b"traceparent")
 
     def object_body(self) -> dict[str, Any]:
-        """Return a body that the handler parses itself, which must be a JSON object.
+        """Return the JSON body as an object, for a handler that parses the body itself.
 
         Raises:
-            ServiceError: INVALID_REQUEST.
+            ServiceError: INVALID_REQUEST: the body is not a JSON object.
         """
         if not isinstance(self.json, dict):
             raise invalid("$", kind_of(self.json), "a JSON object")
         return self.json
 
     def command_key(self, fallback: str) -> str:
-        """Return the ledger key of this POST's command: by the caller's key, else `fallback`.
+        """Return the ledger key of this POST's command.
 
-        A command that holds the request's hash refuses another request under its key by itself; of
-        the others the hash is a part of the key.
+        It is derived from the caller's idempotency key. A `BY_COMMAND` command stores the request
+        hash itself, and refuses a different request under the same key. For other commands the
+        request hash is a part of the ledger key.
+
+        Args:
+            fallback: the key of the command if the request has no idempotency key.
         """
         key = self.repeat_key
         if key is None:
@@ -363,44 +407,64 @@ class Call:
         return self.key_of(key.text, *hashes)
 
     def key_of(self, text: str, *parts: str) -> str:
-        """Return the ledger key of what this caller asks for with an idempotency key."""
+        """Return the ledger key for an idempotency key of this caller.
+
+        Args:
+            text: the idempotency key.
+            parts: further texts that the ledger key must depend on.
+        """
         return composed_key(CALLERS_KEY, self.caller.did, text, *parts)
 
     @property
     def act_hash(self) -> bytes:
-        """What a repeat of an act that can be done once must equal: the hash of its idempotency
-        key; each request without a key is another."""
+        """The request hash of an action that can be done only once.
+
+        It is the hash of the command's key, so a repeat under the same idempotency key has the same
+        hash. Requests without an idempotency key have different hashes.
+        """
         return hashlib.sha256(self.command_key(self.services.new_id()).encode()).digest()
 
     @property
     def request_hash(self) -> bytes:
-        """What a repeat under the same idempotency key must equal; nothing without one."""
+        """The hash that a repeat under the same idempotency key must have; empty without a key."""
         return b"" if self.repeat_key is None else self.repeat_key.request_hash
 
 
 def replayed(outcome: Outcome) -> tuple[tuple[bytes, bytes], ...]:
-    """Return the headers that say whether a command was a repeat."""
+    """Return the `Idempotency-Replayed` header if the command was a repeat, else no headers."""
     return (REPLAYED,) if outcome.status is OutcomeStatus.REPEATED else ()
 
 
-# It returns JSON, or a `Reply` where more than the body is to be said.
+# A handler returns a JSON value, or a `Reply` to set more than the body.
 Handler = Callable[[Call], Awaitable[Reply | Json]]
 H = TypeVar("H", bound=Handler)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """One method on one path, whole: what it needs, what it counts as, how it is described.
+    """The declaration of one method on one path.
 
-    `scope`: one of `core.trust.access.RIGHTS`, None for a public one. `single_right`: an operator's
-    right that opens it as well. `query`, `body` and `reply` are classes of
-    `core/records/api`; a body or reply may be another that describes its schema, and that the
-    handler parses. A tuple of replies means one of them. `errors`: the refusals it can answer
-    besides those that its scope, path and method imply; NOT_FOUND only of what the body names.
-    `repeats`: what an idempotency key means to it.
-    `check`: refuses a parsed body as a whole, before its members are read.
-    `may_wait`: it heeds `Prefer: wait`. `is_health`: it answers 503 with its usual reply.
-    `other_media_type`: of its reply, for a caller who accepts that. `empty`: when it answers 204.
+    Attributes:
+        method, path: the HTTP method, and the path template with names in braces.
+        handler, summary: the handler, and the first line of its docstring.
+        scope: one of `core.trust.access.RIGHTS`; None for a public operation.
+        single_right: an operator's right that permits the operation instead of `scope`.
+        rate, rate_of: the rate class, or the function that chooses the rate class of a call.
+        tag: the group of the operation in the OpenAPI document.
+        query, body, reply: classes of `core/records/api`. A body that is not a `Body` only
+            describes the schema; the handler parses it. A tuple of replies means one of them.
+        errors: the refusals besides those that scope, path and method imply. NOT_FOUND is listed
+            only for objects that the body names.
+        is_bulk_body: the body is a bulk body; the handler parses it item by item.
+        is_agent_reply: the body is an agent's result; the handler parses it.
+        is_body_optional: the request may have no body.
+        is_health: a 503 has the usual reply instead of problem details.
+        may_wait: the operation supports `Prefer: wait`.
+        check: refuses an invalid JSON body as a whole, before its members are parsed.
+        repeats: the meaning of an idempotency key.
+        media_type: the media type of the reply.
+        other_media_type: the media type of another reply, for a caller that accepts it.
+        empty: a text that says when the operation replies 204.
     """
 
     method: str
@@ -429,22 +493,23 @@ class Operation:
 
     @property
     def class_by_method(self) -> RateClass:
-        """What HAProxy takes it to count as, which knows methods (spent_callers.py)."""
+        """The rate class that HAProxy assumes, which sees only the method (spent_callers.py)."""
         return RateClass.READ if self.method == "GET" else RateClass.WRITE
 
     @property
     def is_about_agent(self) -> bool:
-        """Whether its path or its body may name an agent that is not known."""
+        """Whether the path or the body may name an agent that does not exist."""
         return ErrorCode.NOT_FOUND in self.errors or "{did}" in self.path
 
     @property
     def is_parsed_by_handler(self) -> bool:
-        """Whether its handler parses the body: item by item, or once it knows who sends it."""
+        """Whether the handler parses the body: a bulk body item by item, an agent's reply after
+        the handler has identified the agent."""
         return self.is_bulk_body or self.is_agent_reply
 
     @property
     def parsed_body(self) -> type[Body] | None:
-        """The model of a body that is parsed before the handler has it; None without one."""
+        """The class of a body that is parsed before the handler is called; None without one."""
         if self.is_parsed_by_handler or not isinstance(self.body, type):
             return None
         return self.body if issubclass(self.body, Body) else None
@@ -454,7 +519,7 @@ class Operation:
 
 
 class Declared(TypedDict, total=False):
-    """What an operation declares besides method, path and reply, as `Operation` has it."""
+    """The optional arguments of `Operations.add`; `Operation` describes them."""
 
     scope: str | None
     single_right: str
@@ -477,11 +542,12 @@ class Declared(TypedDict, total=False):
 
 
 class Operations(list[Operation]):
-    """The operations of one file.
+    """The operations of one module.
 
     Args:
-        tag: under which the description lists them.
-        resource: whose rights they need unless they declare another scope; default: the tag.
+        tag: the group of these operations in the OpenAPI document.
+        resource: the resource whose read or write scope an operation requires unless the operation
+            declares another scope. Default: the tag.
     """
 
     def __init__(self, tag: str, resource: str | None = None) -> None:
@@ -492,11 +558,12 @@ class Operations(list[Operation]):
     def add(
         self, method: str, path: str, *, reply: Any, **declared: Unpack[Declared]
     ) -> Callable[[H], H]:
-        """Return a decorator that adds its handler as an operation.
+        """Return a decorator that adds the decorated handler as an operation.
 
-        The summary is the first line of the handler's docstring. Unless declared, a GET needs the
-        right to read and counts as a read, all else needs the right to write and counts as a write,
-        and the reply of a POST that writes is kept under its `Idempotency-Key`.
+        The summary is the first line of the handler's docstring. By default a GET requires the read
+        scope of the resource and has the rate class READ. Other methods require the write scope and
+        have the rate class WRITE. By default the reply of a POST that writes is stored under its
+        `Idempotency-Key`.
         """
         rate = declared.setdefault("rate", RateClass.READ if method == "GET" else RateClass.WRITE)
         is_kept = method == "POST" and rate in (RateClass.WRITE, RateClass.BULK)
@@ -523,18 +590,23 @@ class Operations(list[Operation]):
 
 
 def not_found(what: str) -> ServiceError:
-    """Return the refusal that also hides what exists but is not the caller's."""
+    """Return NOT_FOUND. It is also raised to hide an object that exists from the caller.
+
+    Args:
+        what: the name of the object, for the text.
+    """
     return ServiceError(ErrorCode.NOT_FOUND, f"{what} is not known")
 
 
 def found(record: T | None, what: str) -> T:
-    """Return a record that was looked up.
+    """Return the record of a look-up, which must have found one.
 
     Args:
-        what: the name of it, for the refusal.
+        record: the result of the look-up.
+        what: the name of the record, for the refusal.
 
     Raises:
-        ServiceError: NOT_FOUND; there is none.
+        ServiceError: NOT_FOUND: the record is None.
     """
     if record is None:
         raise not_found(what)
@@ -542,10 +614,14 @@ def found(record: T | None, what: str) -> T:
 
 
 def canonical_object(name: str, value: dict[str, Any]) -> dict[str, Any]:
-    """Return an object of a body that is to be hashed.
+    """Return an object of a body unchanged after checking that it can be hashed.
+
+    Args:
+        name: the path of the object in the body, for the refusal.
+        value: the object.
 
     Raises:
-        ServiceError: INVALID_REQUEST; it has no canonical form.
+        ServiceError: INVALID_REQUEST: the object has no canonical form.
     """
     try:
         canonical(value)
@@ -555,13 +631,14 @@ def canonical_object(name: str, value: dict[str, Any]) -> dict[str, Any]:
 
 
 def query_values(query_string: bytes, problems: ProblemList) -> dict[str, str]:
-    """Return the parameters of a query; of a repeated one the last counts.
+    """Return the parameters of a query. If a parameter is repeated, the last value is returned.
 
     Args:
-        problems: gets those of values that hold U+0000, which are left out.
+        query_string: the query as received, without `?`.
+        problems: receives a problem for each value with U+0000. Such parameters are omitted.
 
     Raises:
-        ServiceError: INVALID_REQUEST; the query is too long, or not UTF-8.
+        ServiceError: INVALID_REQUEST: the query is too long, or not UTF-8.
     """
     if len(query_string) > QUERY_BYTES_MAX:
         got = f"{len(query_string)} bytes"
@@ -588,10 +665,10 @@ def _refusal_text(code: ErrorCode, right: str | None, parties: Collection[str]) 
 
 
 def reason_in(headers: Mapping[bytes, bytes]) -> str:
-    """Return why a single right is used, in the caller's words; "" where nothing is said.
+    """Return the caller's reason for using a single right; "" if the caller gives none.
 
     Raises:
-        ServiceError: INVALID_REQUEST.
+        ServiceError: INVALID_REQUEST: the reason is too long, not printable or not UTF-8.
     """
     given = headers.get(REASON_HEADER, b"")
     try:

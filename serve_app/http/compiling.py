@@ -1,10 +1,11 @@
-"""Large manifests and results are worked on in a thread of their own, small ones at once.
+"""Processes large manifests and results in a separate thread, and small ones in the event loop.
 
-A manifest of 1,000 nodes takes tens of milliseconds, and no request may hold the event loop for
-more than ten. The work is Python's, so the interpreter changes between it and the loop every
-`SWITCH_INTERVAL_S`; one thread for all keeps others from waiting for more than one such turn. A
-caller has one piece of work there at a time: what it asks for at once waits behind what others ask
-for. Decision limits-and-admission.
+A manifest of 1,000 nodes takes tens of milliseconds, and no request may block the event loop for
+more than 10 ms. The work is pure Python, so the interpreter switches between the thread and the
+event loop every `SWITCH_INTERVAL_S`. There is only one thread, so the loop waits at most one such
+interval for the interpreter. A caller has one job in the thread's queue at a time. The further jobs
+of this caller wait outside the queue, behind the jobs of other callers. Decision
+limits-and-admission.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from serve_app.callers.limits import KeyedLocks
 
 T = TypeVar("T")
 
-# Below, the work takes a few milliseconds at most.
+# Up to this size, the work takes a few milliseconds at most and runs in the event loop.
 IN_LOOP_BYTES_MAX: Final = 16 * 1024
 SWITCH_INTERVAL_S: Final = 0.001
 
@@ -28,17 +29,18 @@ _TURNS: Final[KeyedLocks[str]] = KeyedLocks()
 
 
 def switch_threads_often() -> None:
-    """Let the event loop of this process wait less for the interpreter than by default."""
+    """Shorten the thread switch interval, so that the event loop waits less for the interpreter."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
 
 
 async def in_thread(caller: str, size: int, work: Callable[[], T]) -> T:
-    """Do the work on one manifest or result, small in the loop; return or raise what it does.
+    """Return the result of `work`, called in the thread, or in the event loop if the text is small.
 
     Args:
-        caller: for whom it is done: a DID, or an address.
-        size: of its text, bytes.
-        work: on this text alone; touches nothing that the event loop changes.
+        caller: the DID or the address of the caller.
+        size: bytes of the text that `work` processes.
+        work: processes one text. It must not touch state that the event loop changes. Its errors
+            are raised unchanged.
     """
     if size <= IN_LOOP_BYTES_MAX:
         return work()

@@ -1,11 +1,19 @@
-"""The way of a request: place, identity, permission, body, rate, handler, reply; the same for all.
+"""Serves a request of any operation: authentication, permission, body, rate limit, handler, reply.
 
-Plain ASGI under a Starlette route, without FastAPI's dependency and response models, which cost
-more than the rest of a publish (decision http-edge). The order is fixed:
-1. name the request; 2. refuse a method, or an Accept header that no reply satisfies; 3. who calls,
-by what is known without asking; 4. take a place for it; 5. look a new key up; 6. may they;
-7. read the body; 8. count the call; 9. parse; 10. handle, once per idempotency key; what a single
-right has read is noted; 11. answer; 12. give it all back.
+This module is plain ASGI under a Starlette route. FastAPI's dependency and response models are not
+used: they cost more than the rest of a publish (decision http-edge). The steps, in this order:
+1. Choose the request id.
+2. Refuse an unknown method, and an Accept header that no reply satisfies.
+3. Recognise the caller from cached credentials.
+4. Admit the request: take a place in the caller's name.
+5. Verify a credential that is not cached, and take a place in the name of the verified caller.
+6. Check the permission.
+7. Read the body.
+8. Count the call against the caller's rate limit.
+9. Parse the path, the query and the body.
+10. Call the handler, once per idempotency key. Audit a read that needed a single right.
+11. Send the reply.
+12. Release the places and bytes that the request holds.
 Reference: http.md (Authentication, Errors, Request limits).
 """
 
@@ -58,9 +66,10 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 _LOG = logging.getLogger("callboard.api")
 _REQUEST_ID_MAX = 128
 _WITH_BODY = ("POST", "PATCH", "PUT")
-# Below, a body is counted by its request alone: HAProxy holds as much of each anyway.
+# Bodies up to this size do not count against the caller's share of body bytes: HAProxy buffers as
+# much of every request anyway.
 _UNCOUNTED_BYTES = 16 * 1024
-# As much of a reply is given to the server at a time.
+# A larger reply is handed to the HTTP server in parts of this size.
 _PART_BYTES = 64 * 1024
 _CLOSE = (b"connection", b"close")
 _ACCEPTED_CODING = (b"accept-encoding", b"identity")
@@ -70,8 +79,8 @@ class Endpoint:
     """Serves every operation of one path.
 
     Args:
-        operations: one per method.
-        services: what their handlers work with.
+        operations: at most one per method.
+        services: the objects that the handlers use.
     """
 
     def __init__(self, operations: Iterable[Operation], services: Services) -> None:
@@ -109,15 +118,16 @@ class Endpoint:
             if reply.is_stream:
                 stock, what = place.admission.streams, "exports are open"
                 if reply.is_lasting:
-                    place.leave()  # of an open request
+                    place.leave()  # An event stream does not count as an open request.
                     stock, what = place.admission.event_streams, "event streams are open"
-                # Of an address for DIDs that anybody makes: they would take all places.
+                # Anybody can make DIDs. `call.account` counts such DIDs under their address:
+                # otherwise one client could take every place with many DIDs.
                 place.take(stock, 1, what, call.account)
                 if scope["method"] == "HEAD":
                     reply = replace(reply, body=b"", is_stream=False)
             elif call.method == "GET" and place.holder and len(reply.body) > _PART_BYTES:
-                # Of what has changed something the reply goes out, counted or not; texts without a
-                # holder are in memory once for all.
+                # Only replies to reads count here: the reply to a write is always sent. Replies
+                # without a holder are fixed texts, which all requests share in memory.
                 place.take(place.admission.reply_bytes, len(reply.body), "bytes of replies wait")
         except ServiceError as error:
             reply = refused(error, request_id)
@@ -127,7 +137,7 @@ class Endpoint:
         except ClientGone:
             return
         except Exception:
-            # The edge of the process: an unforeseen error becomes a 500 that only names itself.
+            # Process edge: an unforeseen error becomes a 500 that discloses no details.
             _LOG.exception("request failed request_id=%s path=%s", request_id, path_text(scope))
             inside = ServiceError(ErrorCode.INTERNAL_ERROR, "the request failed inside the service")
             reply = refused(inside, request_id)
@@ -171,14 +181,14 @@ class Endpoint:
             await self._recognise(scope, call, address, place)
         elif operation.method in _WITH_BODY:
             place.enter(address)
-        # The others are health and texts: they answer also when no key can be recognised, because
-        # Postgres is away, and when all places are taken.
+        # The remaining operations serve health checks and fixed texts. They take no place and
+        # verify no key, so they answer while Postgres is down and while all places are taken.
         if operation.single_right is not None and call.holds(operation.single_right):
             call.right = operation.single_right
         if call.right is not None:
             call.require(call.right)
             if operation.method != "GET":
-                reason_in(call.headers)  # a wrong one is refused also where no right needs it
+                reason_in(call.headers)  # Refuse an invalid reason even if no right needs a reason.
         if operation.method in _WITH_BODY:
             await self._read(call, operation, place, receive, sent_headers)
         rate = operation.rate if operation.rate_of is None else operation.rate_of(call)
@@ -200,7 +210,7 @@ class Endpoint:
                 operation.check(call)
         parsed_bytes = len(call.body) if operation.parsed_body is not None else 0
         await in_thread(call.account, parsed_bytes, partial(call.parse, operation))
-        # A read that comes as a POST (a dry run) stores nothing, so there is nothing to repeat.
+        # A POST that only reads (a dry run) stores nothing, so its idempotency key is ignored.
         if operation.repeats is not Repeats.IGNORED and rate is not RateClass.READ:
             call.repeats, call.repeat_key = operation.repeats, await repeat_key(call)
             if operation.repeats in (Repeats.BY_REPLY, Repeats.BY_REPLY_ALONE):
@@ -214,10 +224,10 @@ class Endpoint:
         return reply
 
     async def _note_reading(self, call: Call, operation: Operation, address: str) -> None:
-        """Let it be known that a single right was used for reading.
+        """Audit that the caller used a single right for a read.
 
         Raises:
-            ServiceError: RATE_LIMITED; INVALID_REQUEST, the reason is none.
+            ServiceError: RATE_LIMITED, or INVALID_REQUEST when the reason header is invalid.
         """
         services, authority = self._services, call.authority
         assert authority is not None, operation.path
@@ -233,10 +243,11 @@ class Endpoint:
         services.readings.give(note)
 
     async def _recognise(self, scope: Scope, call: Call, address: str, place: Place) -> None:
-        """Find out who calls, and take a place in the caller's name.
+        """Authenticate the caller, and take a place in the caller's name.
 
-        What is not remembered is proven on its address's account, so that a flood of it takes
-        nothing from owners whose keys are.
+        While a credential that is not cached is verified, the request counts under its address.
+        Otherwise a flood of unknown credentials could take the places of callers with cached keys.
+        A key that had a known owner at its last look-up counts under this owner.
         """
         authenticator = self._services.authenticator
         now_ms, clock_ms = self._services.now_ms(), self._services.clock_ms()
@@ -265,7 +276,8 @@ class Endpoint:
         elif operation.is_agent_reply:
             bytes_max = AGENT_REPLY_BYTES_MAX
         elif call.principal is not None and call.principal.rate_class == PEER:
-            bytes_max = DEFAULT_LIMITS.body_bytes_max  # inputs of a node as large as a dispatch
+            # A peer publishes the inputs of one node, which may be as large as a dispatch.
+            bytes_max = DEFAULT_LIMITS.body_bytes_max
         admission = place.admission
         declared = call.headers.get(b"content-length")
         size = held_bytes(declared, bytes_max)
@@ -293,13 +305,16 @@ class Endpoint:
 
 
 def _is_known_to_haproxy(call: Call) -> bool:
-    """Say whether HAProxy tells a caller from others as the limiter does (spent_callers.py)."""
+    """Return whether HAProxy identifies the caller as the rate limiter does (spent_callers.py)."""
     is_owners = call.principal is None or call.principal.rate_class != BY_ADDRESS
     return call.signed is None and is_owners
 
 
 def request_id_of(headers: Mapping[bytes, bytes]) -> str:
-    """Return the request's id, as the caller or Serve named it, else a new one."""
+    """Return the id in the `X-Request-ID` header if it is valid, else a new id.
+
+    The header comes from the client, or from Ray Serve if the client sent none.
+    """
     given = headers.get(b"x-request-id", b"")
     if 0 < len(given) <= _REQUEST_ID_MAX and given.isascii():
         text = given.decode("ascii")
@@ -309,7 +324,7 @@ def request_id_of(headers: Mapping[bytes, bytes]) -> str:
 
 
 def refused(error: ServiceError, request_id: str) -> Reply:
-    """Return the reply of a refusal."""
+    """Return the problem-details reply of a refusal."""
     return Reply(
         problem(error, request_id),
         status=STATUS[error.code],
@@ -319,7 +334,7 @@ def refused(error: ServiceError, request_id: str) -> Reply:
 
 
 def rendered(reply: Reply) -> Reply:
-    """Return a reply with the bytes of its body."""
+    """Return the reply with its body serialized to JSON bytes. A stream is returned unchanged."""
     if isinstance(reply.body, bytes) or reply.is_stream:
         return reply
     return Reply(write_json(reply.body), reply.status, reply.headers, reply.content_type)
@@ -328,10 +343,14 @@ def rendered(reply: Reply) -> Reply:
 async def send_reply(
     send: Send, reply: Reply, more_headers: Headers, *, pace: Pace | None = None
 ) -> None:
-    """Write a reply: one start, then its body; a large one in parts, each once the last is taken.
+    """Send the head of a reply, then its body.
+
+    A large body is sent in parts. A part waits while the server's write buffer is full, so the
+    client sets the pace.
 
     Args:
-        pace: how slowly a large reply may be taken; afterwards the connection is closed.
+        pace: the slowest permitted transfer of a large body; the connection of a slower client is
+            closed. None: the body is sent in one part.
     """
     body = rendered(reply).body
     of_body = [(b"content-type", reply.content_type), (b"content-length", b"%d" % len(body))]
@@ -355,11 +374,12 @@ async def send_reply(
 
 
 async def send_stream(send: Send, reply: Reply, more_headers: Headers, *, pace: Pace) -> None:
-    """Write a reply whose body is made while it is sent: the next page is read when the client has
-    taken the previous one.
+    """Send a reply whose body is generated while it is sent.
 
-    It ends early, and the server closes the connection, when the client takes it too slowly, or
-    when a page cannot be read. When the client leaves, Serve cancels this at once.
+    The next page is read when the HTTP server has accepted the previous page, which waits while the
+    write buffer is full. If the client receives too slowly, or a page cannot be read, the stream
+    ends early and the server closes the connection. If the client disconnects, Ray Serve cancels
+    this coroutine.
     """
     clock = asyncio.get_running_loop().time
     headers = [(b"content-type", reply.content_type), *more_headers, *reply.headers]

@@ -1,6 +1,7 @@
-"""How a refusal looks over HTTP: the one table from `ErrorCode` to a status, and problem details.
+"""Maps each `ErrorCode` to an HTTP status, and builds problem-details bodies (RFC 9457).
 
-A body carries what the caller can act on and never a stack trace, a path or a secret.
+A body contains only information that the caller can act on. It never contains a stack trace, a
+file path or a secret.
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ from typing import Any, Final
 
 from core.errors import PROBLEMS_MAX, ErrorCode, ServiceError
 
-# Seconds, for a refusal that passes by itself but names no time.
+# Retry-After in seconds of a temporary refusal that sets no time itself.
 RETRY_AFTER_S: Final = 1
 
 PROBLEM_TYPE = b"application/problem+json"
-# A method that HTTP servers know and no operation has: HAProxy puts it in the place of any that
-# they do not know, and would refuse without problem details.
+# HAProxy replaces a method that HTTP servers do not know by this method, which they know and no
+# operation has. The request then reaches a replica and gets problem details; HAProxy's own refusal
+# would have none.
 UNKNOWN_METHOD = "UNLINK"
 
 STATUS: dict[ErrorCode, int] = {
@@ -24,7 +26,7 @@ STATUS: dict[ErrorCode, int] = {
     ErrorCode.BUDGET_REQUIRED: 400,
     ErrorCode.UNAUTHORIZED: 401,
     ErrorCode.INVALID_SIGNATURE: 401,
-    # The specification's own words (Authentication 4) put missing credits beside a bad key.
+    # The specification (Authentication 4) lists missing credits with invalid keys under 401.
     ErrorCode.INSUFFICIENT_CREDITS: 401,
     ErrorCode.FORBIDDEN: 403,
     ErrorCode.INSUFFICIENT_SCOPE: 403,
@@ -59,21 +61,21 @@ _SENTENCE_MAX = 2_000
 
 
 def title(code: ErrorCode) -> str:
-    """Return the code in words: the same for every occurrence of the problem."""
+    """Return the `title` of an error code: the code in words."""
     return code.replace("_", " ").capitalize()
 
 
 def problem_type(code: ErrorCode) -> str:
-    """Return the URI that names a kind of problem."""
+    """Return the `type` URI of an error code."""
     return f"urn:callboard:problem:{code.lower().replace('_', '-')}"
 
 
 def problem(error: ServiceError, request_id: str) -> dict[str, Any]:
-    """Return the problem details of a refusal: at most `PROBLEMS_MAX` of its problems, clipped.
+    """Return the problem details of a refusal, with the first `PROBLEMS_MAX` of its problems.
 
     Args:
-        error: what was refused, and why.
-        request_id: the id under which the logs know this request.
+        error: the refusal.
+        request_id: the id of this request in the logs.
     """
     unlisted = len(error.problems) - PROBLEMS_MAX
     detail = error.detail[:_SENTENCE_MAX]
@@ -90,7 +92,7 @@ def problem(error: ServiceError, request_id: str) -> dict[str, Any]:
         "requestId": request_id,
     }
     if error.problems:
-        # Path and `got` echo the caller's own input: clipped, so that no reply outgrows it.
+        # `path` and `got` echo the caller's input. They are clipped to bound the reply.
         body["errors"] = [
             {
                 "path": item.path[:_PATH_MAX],
@@ -103,18 +105,19 @@ def problem(error: ServiceError, request_id: str) -> dict[str, Any]:
 
 
 def problem_text(error: ServiceError, request_id: str) -> str:
-    """Return the JSON text of `problem`, for a refusal that a replica does not write itself."""
+    """Return `problem` as JSON text, for a refusal that HAProxy sends instead of a replica."""
     return json.dumps(problem(error, request_id), separators=(",", ":"))
 
 
 def problem_headers(
     error: ServiceError, *, retry_after_s: int = RETRY_AFTER_S
 ) -> list[tuple[bytes, bytes]]:
-    """Return the headers that belong to a refusal.
+    """Return the headers of a refusal: `Retry-After`, `WWW-Authenticate` or none.
 
     Args:
-        error: what was refused.
-        retry_after_s: seconds, for a refusal that passes by itself but names no time.
+        error: the refusal.
+        retry_after_s: the `Retry-After`, in seconds, of a temporary refusal that sets no time
+            itself.
     """
     status = STATUS[error.code]
     headers: list[tuple[bytes, bytes]] = []

@@ -1,6 +1,7 @@
-"""Pages of lists: `limit`, `offset` and `cursor` in, `{<plural>, limit, offset, nextCursor}` out.
+"""Pages of lists: query `limit`, `offset`, `cursor`; body `{<plural>, limit, offset, nextCursor}`.
 
-A cursor is the key of the last row shown, encoded so that no client builds on what is inside.
+A cursor is the key of the last row of a page. It is encoded so that no client relies on its
+contents.
 """
 
 from __future__ import annotations
@@ -16,15 +17,15 @@ from core.records.api.record import PageQuery
 from core.records.api.shape import value_of
 from serve_app.http.calls import Call, invalid
 
-# Rows of a list without `limit`, and the most rows of a list.
+# Rows of a page: without `limit`, and at most.
 PAGE_DEFAULT: Final = 50
 PAGE_MAX: Final = 100
-# A list ends its page before this size.
+# A page ends before the row that would make it larger than this.
 REPLY_BYTES_MAX: Final = 4 * 1024 * 1024
 
 
 class Rows(TypedDict):
-    """The rows of a list that a read returns."""
+    """Which rows of a list a query of the ledger returns."""
 
     limit: int
     offset: int
@@ -32,9 +33,10 @@ class Rows(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What part of a list is asked for. `after`: the key of the last row of the page before.
+    """The requested part of a list.
 
-    `bytes_max`: the page ends before the row that passes it; one row is always shown.
+    `after`: the key of the last row of the previous page. `bytes_max`: the page ends before the row
+    that would exceed this size, but it has at least one row.
     """
 
     limit: int
@@ -44,20 +46,20 @@ class Page:
 
     @property
     def rows(self) -> Rows:
-        """Which rows are read: one more than are shown, which says whether a page follows."""
+        """The rows to read: one more than the page has, to know whether a next page exists."""
         return {"limit": self.limit + 1, "offset": self.offset}
 
 
 def page_of(
     call: Call, asked: PageQuery, *, default: int = PAGE_DEFAULT, most: int = PAGE_MAX
 ) -> Page:
-    """Return the page that a call asks for.
+    """Return the page that a call requests.
 
     Args:
         call: a GET of a list.
-        asked: its query.
-        default: rows when `limit` is not given.
-        most: the largest `limit`.
+        asked: the parsed query.
+        default: rows of a page when the query has no `limit`.
+        most: the largest permitted `limit`.
 
     Raises:
         ServiceError: INVALID_REQUEST.
@@ -83,16 +85,17 @@ def listed(
     is_cut: bool = False,
     looked_to: int | None = None,
 ) -> dict[str, Any]:
-    """Return the reply of a list whose rows were read with one more than the page's limit.
+    """Return the body of a list's reply.
 
     Args:
         plural: the member that holds the rows.
-        rows: at most `page.limit + 1` rows.
-        page: what was asked for.
-        key_of_last: the key of a row, from which the next page continues.
-        form: makes the JSON form of a row.
-        is_cut: the read ended early, because more rows would have been too large.
-        looked_to: the read ended early, at the row of this key, having shown all before it.
+        rows: the rows that were read for `Page.rows`: at most `page.limit + 1`.
+        page: the requested page.
+        key_of_last: returns the key of a row; the next page continues after the last row's key.
+        form: returns the JSON form of a row.
+        is_cut: the read stopped early, because more rows would have been too large.
+        looked_to: the key of the row at which the read stopped early; `rows` has all matches up to
+            this row. None: the read did not stop early.
     """
     shown: list[Raw] = []
     size = 0
@@ -114,7 +117,7 @@ def listed(
 
 
 def number_after(page: Page) -> int | None:
-    """Return the cursor of a list that is keyed by whole numbers.
+    """Return the decoded cursor of a list whose keys are whole numbers; None without a cursor.
 
     Raises:
         ServiceError: INVALID_REQUEST.
@@ -127,7 +130,7 @@ def number_after(page: Page) -> int | None:
 
 
 def id_after(page: Page) -> str | None:
-    """Return the cursor of a list that is keyed by ids.
+    """Return the decoded cursor of a list whose keys are UUIDs; None without a cursor.
 
     Raises:
         ServiceError: INVALID_REQUEST.

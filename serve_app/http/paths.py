@@ -1,10 +1,12 @@
-"""The values of a path as they were before they were encoded: slashes, DIDs, texts.
+"""Decodes the values in a request's path: ids, node names with slashes, DIDs.
 
-A server decodes the path before it is routed; then a node named `a/b` looks like two parts of it.
-So each part is decoded by itself, and its own slashes are kept apart until its value is read.
-Names in braces mean the same in every path. An id whose form the service itself gives (a UUID, a
-node's name) is looked up: a value of another form names nothing that exists. One whose form is
-public (a capability's id, a number) is refused as invalid.
+HTTP servers decode the path before it is routed. A node named `a/b` would then look like two path
+segments. So each segment is decoded separately, and a slash inside a segment is replaced by a
+marker until the value is read.
+
+A name in braces has the same meaning in every path template. If the service chooses the format of
+an id (a UUID, a node's name), a value of another format cannot exist and gives NOT_FOUND. If the
+format is public (a capability id, a number), a value of another format gives INVALID_REQUEST.
 """
 
 from __future__ import annotations
@@ -21,10 +23,10 @@ from core.records.api.kinds import AgentName, CapabilityId, EntryId, NodeName, T
 from core.records.api.peers import PeerId
 from core.records.bounds import DID_CHARS_MAX, text_defect
 
-# Half of a character, so that no decoded text has it.
+# Replaces a slash inside a path segment. A lone surrogate never occurs in decoded text.
 _SLASH: Final = "\udc2f"
 HOOK_PATH: Final = "/v1/hooks/"
-# The token of a hook, which is a credential.
+# Matches the token of a hook. The token is a credential, so logs must not show it.
 _TOKEN: Final = re.compile(rf"({HOOK_PATH})[^/]+")
 
 _KEY_ID_CHARS_MAX: Final = 128
@@ -33,10 +35,10 @@ _MACHINE_CHARS_MIN, _MACHINE_CHARS_MAX = 6, 64
 
 @dataclass(frozen=True, slots=True)
 class PathValue:
-    """What a name in braces means: the type and the description of its value.
+    """The type and the description of the value that a name in braces stands for.
 
-    `looked_up`: what the value leads to, which is not known under values of another form; None:
-    such values are invalid.
+    `looked_up`: the object that the value identifies, for the text of NOT_FOUND when the value has
+    another format. None: a value of another format gives INVALID_REQUEST.
     """
 
     hint: Any
@@ -79,44 +81,45 @@ PATH_VALUES: Final[Mapping[str, PathValue]] = {
     "audit_id": PathValue(EntryId, "Id of the audit entry."),
     "capability_id": PathValue(CapabilityId, "Id of the capability."),
     "version": PathValue(SemanticVersion, "The semantic version."),
-    # A text that is no DID is one that is not known.
+    # Any text is accepted: a text that is not a DID gives NOT_FOUND like an unknown DID.
     "did": PathValue(str, "The DID, raw or percent-encoded."),
 }
 
 
 def names_in(template: str) -> tuple[str, ...]:
-    """Return the names in braces of a path."""
+    """Return the names in braces of a path template, in order."""
     return tuple(part[1:-1] for part in template.split("/") if part.startswith("{"))
 
 
 def routed(scope: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Return an ASGI scope with the path that is routed.
+    """Return an ASGI scope whose path is ready for routing.
 
-    It has a border only where a slash was sent as such, and begins with one slash: clients join an
-    address that ends in one with a path that begins with one.
+    In this path only slashes that the client sent unencoded separate segments. Leading slashes are
+    reduced to one: some clients join a base URL that ends in a slash with a path that starts with
+    a slash.
     """
     raw_path: bytes = scope.get("raw_path") or b""
     if b"%2F" in raw_path or b"%2f" in raw_path:
         parts = raw_path.partition(b"?")[0].decode("ascii", "replace").split("/")
         path = "/".join(unquote(part).replace("/", _SLASH) for part in parts)
         scope = {**scope, "path": path}
-    if scope.get("path", "").startswith("//"):  # what is no request has none
+    if scope.get("path", "").startswith("//"):  # Lifespan scopes have no path.
         scope = {**scope, "path": "/" + scope["path"].lstrip("/")}
     return scope
 
 
 def path_text(scope: Mapping[str, Any]) -> str:
-    """Return the decoded path, for people, without the token of a hook."""
+    """Return the decoded path for logs, with the token of a hook replaced by an ellipsis."""
     path: str = scope["path"]
     return _TOKEN.sub(r"\1…", path.replace(_SLASH, "/"))
 
 
 def path_texts(scope: Mapping[str, Any], template: str) -> Mapping[str, str]:
-    """Return the texts in a path by their names, as they were before they were encoded.
+    """Return the decoded values in a path, keyed by their names in braces.
 
     Args:
-        scope: ASGI's, routed.
-        template: the operation's path.
+        scope: the ASGI scope after routing.
+        template: the path template of the operation.
     """
     found: dict[str, str] = scope.get("path_params", {})
     if found and _SLASH in scope["path"]:
@@ -128,20 +131,20 @@ def path_texts(scope: Mapping[str, Any], template: str) -> Mapping[str, str]:
 
 
 def _did(decoded: str, raw_path: bytes, template: str) -> str:
-    """Return the DID in a path, sent raw or percent-encoded, as its owner writes it.
+    """Return the DID in a path; clients send it raw or percent-encoded.
 
-    A DID may itself hold percent signs (did:web): one that was sent raw, its colons show it, keeps
-    them.
+    A did:web may itself contain percent-encoded characters (a port). A DID with raw colons was sent
+    raw, so its percent signs are not decoded.
     """
-    # Counted from the end: a path may begin with more slashes than one.
+    # The index counts from the end, because the raw path may begin with several slashes.
     place = template.split("/").index("{did}") - template.count("/") - 1
     sent = raw_path.partition(b"?")[0].split(b"/")[place].decode("ascii", "replace")
     return sent if sent.startswith("did:") and "%25" not in sent else decoded
 
 
 def path_problem(raw_path: bytes) -> Problem | None:
-    """Return what is wrong with a path's text: it is not UTF-8, or holds U+0000."""
-    # The server decodes with replacement characters, so the bytes that were sent are looked at.
+    """Return the problem of a path that is not UTF-8 or contains U+0000; None for a valid path."""
+    # The server decodes with replacement characters, so this function checks the raw bytes.
     if b"%" not in raw_path and raw_path.isascii():
         return None
     try:

@@ -1,10 +1,13 @@
-"""Idempotency keys: a repeated POST is answered with the first reply and does nothing again.
+"""Idempotency keys: a repeated POST gets the first reply, and its work is not done again.
 
-One way for all of them; a route only declares which. Most state-changing operations keep their
-reply under the key (`once`): the key is taken before the handler runs, so that another request is
-refused at once, and what the handler commits has keys made of it, so that a repeat after a crash
-goes on instead of doing it twice. Publish and deposit need none of that: their one command carries
-the key and their reply is made from its stored result. Decision idempotent-requests.
+An operation declares its kind of repeats (`Repeats`). Most operations that change something store
+their reply under the idempotency key (`once`). The key is reserved before the handler runs, so a
+different request under the same key is refused at once. The ledger keys of the handler's commands
+are derived from the idempotency key. So after a crash a repeat continues the work, and no command
+is applied twice.
+
+Publish and deposit store no reply. Each sends one command, which carries the idempotency key, and
+the reply is made from the command's stored result. Decision idempotent-requests.
 """
 
 from __future__ import annotations
@@ -30,20 +33,21 @@ from serve_app.http.calls import REPLAYED, Call, RepeatKey, Repeats, Reply, inva
 from serve_app.http.compiling import IN_LOOP_BYTES_MAX, in_thread
 from serve_app.http.errors import STATUS
 
-# So long a repeat waits for the reply to the first request, which may have died with its replica.
+# How long a repeat waits for the reply to the first request. The replica of the first request may
+# have crashed, so the wait is bounded.
 FIRST_REPLY_WAIT_S: Final = 10.0
 _PAUSE_S: Final = 0.02
 _PAUSE_S_MAX: Final = 0.25
 
 
 async def repeat_key(call: Call) -> RepeatKey | None:
-    """Return the caller's idempotency key and the hash of the request, None without the header.
+    """Return the caller's idempotency key with the hash of the request; None without the header.
 
-    The hash covers method, path and body: one key on two paths is another request. A JSON body is
-    hashed in its canonical form, so that another spelling of the same values is the same request.
+    The hash covers method, path and body, so the same key on another path is a different request. A
+    JSON body is hashed in its canonical form: spacing and the order of members do not matter.
 
     Raises:
-        ServiceError: INVALID_REQUEST; the header is empty, too long or not printable ASCII.
+        ServiceError: INVALID_REQUEST: the header is empty, too long or not printable ASCII.
     """
     given = call.headers.get(b"idempotency-key")
     if given is None:
@@ -64,10 +68,10 @@ def _request_hash(call: Call) -> bytes:
 
 
 def body_form(call: Call) -> bytes:
-    """Return the canonical form of a call's JSON body; no body is an empty object.
+    """Return the canonical form of a call's JSON body. An absent body counts as an empty object.
 
-    A body that has no canonical form is taken as it was sent, and so is a large one that the
-    handler parses: a bulk, or the result of an agent that is not recognised yet.
+    The received bytes are returned if the body has no canonical form. They are also returned for a
+    large body that only the handler parses: a bulk body, or an agent's result.
     """
     value = call.json
     try:
@@ -87,22 +91,28 @@ async def once(
     *,
     maker: Principal | None = None,
 ) -> Reply:
-    """Do the work of a request, or return the reply that was given to it before.
+    """Do the work of a request, or return the stored reply to the first request with this key.
 
-    1. Take the key, or find what is under it. A kept reply is for the credential that it was given
-    to: with another one of the same principal the work is done again, as after a crash, so that its
-    rights are checked and the reply holds no secret (or is refused, where that would do it twice).
-    2. Work. 3. A refusal gives the key back, as nothing was changed; after a failure whose outcome
-    is unknown a repeat does the work again. 4. Keep the reply. All of it goes on when the client
-    leaves: it will ask again.
+    1. Reserve the key, or read the reply that is stored under it. A stored reply is returned only
+       to the credential of the first request. For another credential of the same caller the work
+       runs again, as after a crash: this checks the credential's rights, and the new reply holds no
+       secret. An operation of `BY_REPLY_ALONE` would do the work twice, so it refuses instead.
+    2. Do the work.
+    3. After a refusal, release the key, because nothing was changed. After a failure with an
+       unknown outcome, mark the key, so that a repeat does the work again.
+    4. Store the reply.
+
+    The steps continue when the client disconnects, because the client will repeat the request.
 
     Args:
-        principal: whose key it is.
-        work: does it; its commands have keys by `Call.command_key`.
-        maker: the caller whose credential the reply is for; None when `principal` names one.
+        call: the request.
+        principal: the namespace of the key: usually the caller's DID.
+        work: does the work. The keys of its commands must come from `Call.command_key`.
+        maker: the caller whose credential the reply is for; None when `principal` already
+            identifies a credential.
 
     Raises:
-        ServiceError: KEY_REUSED, LEDGER_UNAVAILABLE, or what the work refused.
+        ServiceError: KEY_REUSED, LEDGER_UNAVAILABLE, or a refusal of the work.
     """
     if call.repeat_key is None:
         return await work(call)
@@ -127,7 +137,8 @@ async def _once(
         if isinstance(error, ServiceError) and STATUS[error.code] < 500:  # 3
             await replies.drop(principal, key.text)
         else:
-            with suppress(ServiceError):  # without the mark, a repeat waits for this request
+            # If the mark cannot be stored, a repeat waits for this request until its deadline.
+            with suppress(ServiceError):
                 await replies.keep(principal, key.text, key.request_hash, OUTCOME_UNKNOWN)
         raise
     if reply.is_refusal:
@@ -139,9 +150,10 @@ async def _once(
 
 
 async def _first_reply(replies: ReplyStore, principal: str, key: RepeatKey) -> bytes | None:
-    """Return the reply that is kept under a key; None where this request has to do the work.
+    """Return the reply that is stored under a key; None if this request must do the work.
 
-    A request that has the key already is waited for, as long as it may be at work.
+    While another request with this key is in progress, wait for its reply, at most
+    `FIRST_REPLY_WAIT_S`.
 
     Raises:
         ServiceError: KEY_REUSED or LEDGER_UNAVAILABLE.
@@ -176,17 +188,18 @@ async def _repeated(
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """A reply as it was stored, and the credential that it was given to, None without one.
+    """A stored reply, and the credential of the request that it answered.
 
-    `credential`: its id, its scopes and its end. All access tokens have one id; a
-    renewed one has the scopes of the one before and ends later.
+    `credential`: the id, the scopes and the expiry of the credential; None without one. All access
+    tokens of a caller have the same id; a renewed token has the same scopes and expires later.
     """
 
     reply: Reply
     credential: dict[str, Any] | None
 
     def is_for(self, caller: Principal | None) -> bool:
-        """Say whether the caller's credential is the one that the reply was given to."""
+        """Return whether the caller may get this reply: same key id, no fewer scopes, no earlier
+        expiry than the credential of the first request."""
         given = self.credential
         if given is None or caller is None:
             return given is None and caller is None
@@ -198,7 +211,7 @@ class _Kept:
 
 
 def _sealed(reply: Reply, maker: Principal | None, keys: DeploymentKeys) -> bytes:
-    """Return a reply in the form in which it is stored: some show a secret, so all are sealed."""
+    """Return a reply encrypted for storage. All replies are encrypted, as some hold a secret."""
     credential = maker and {
         "keyId": maker.key_id,
         "scopes": sorted(maker.scopes),

@@ -1,11 +1,11 @@
-"""The HTTP server's protocol, with the head and the body of a reply in one write.
+"""uvicorn's HTTP protocol, changed to write the head and the body of a reply in one system call.
 
-uvicorn writes a reply's head when the application gives it, and the body when that is given: two
-system calls, and HAProxy reads twice. Here a head is held until the next write, and no longer than
-to the end of the event loop's turn: a body that comes later does not keep its head.
+uvicorn writes the head of a reply when the application sends it, and the body separately. That
+costs two system calls here and two reads in HAProxy. This module holds the head back until the next
+write, and at the latest until the next iteration of the event loop. So a late body does not delay
+the head.
 
-It knows that uvicorn writes a head as one piece, nothing of what replies mean. Decision
-messages-and-large-values.
+The module relies on uvicorn writing a head as one piece. Decision messages-and-large-values.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ _HEAD = b"HTTP/1.1 "
 
 
 class WholeReplies(HttpToolsProtocol):
-    """uvicorn's protocol over a transport that holds heads back.
+    """uvicorn's HTTP protocol over a transport that holds heads back.
 
-    `on_stop`: called when the server begins to stop, which then waits for all replies to end.
+    `on_stop`: called when the server begins to stop. The server then waits until all replies end,
+    so `on_stop` must end the event streams.
     """
 
     on_stop: ClassVar[Callable[[], object]] = lambda: None
@@ -34,14 +35,14 @@ class WholeReplies(HttpToolsProtocol):
         super().shutdown()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Take a connection."""
+        """Accept a connection and wrap its transport."""
         holding = _HoldingTransport(transport, self.loop)
-        # All that uvicorn calls of a transport is there, most of it the transport's own.
+        # The wrapper forwards every attribute that it does not define to the real transport.
         super().connection_made(cast(asyncio.Transport, holding))
 
 
 class _HoldingTransport:
-    """A transport that writes a head together with what is written after it in the same turn."""
+    """A transport that joins a head with the next write of the same event loop iteration."""
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport = transport
@@ -52,18 +53,19 @@ class _HoldingTransport:
         return getattr(self._transport, name)
 
     def write(self, written: bytes) -> None:
-        """Hold a head; write anything else, after the head that is held."""
+        """Hold a head back. Write any other bytes at once, after the held head."""
         if self._head:
             written, self._head = self._head + written, b""
         elif written.startswith(_HEAD):
-            # Also what a part of a body may begin with, and 100 Continue: they keep their places.
+            # 100 Continue and a part of a body may begin with the same bytes. Holding them is
+            # harmless, because the order of all bytes stays the same.
             self._head = written
             self._loop.call_soon(self._write_head)
             return
         self._transport.write(written)
 
     def close(self) -> None:
-        """Write what is held, and close."""
+        """Write the held head, and close the transport."""
         self._write_head()
         self._transport.close()
 
@@ -74,7 +76,7 @@ class _HoldingTransport:
 
 
 def serve_whole_replies(on_stop: Callable[[], object]) -> None:
-    """Let uvicorn servers of this process that name no protocol use this one.
+    """Make `WholeReplies` the default HTTP protocol of uvicorn in this process.
 
     Args:
         on_stop: called for each connection when a server begins to stop.
