@@ -1,3 +1,3 @@
-"""The operations of the API, in a room per kind of resource."""
+"""The operations of the API: one package per kind of resource."""
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Rows turned into the specification's records, as JSON.
+"""Converts database rows to the JSON records of replies.
 
-`shown` makes a record of a row by what is declared (`core/records/api`), so that a member is spelt
-once. Made by hand are workflows and their nodes, which each publish that waits is answered with
-(`shown` takes 1 µs more), and agents, which show their card's members.
+`shown` converts a row by the declaration of the record in `core/records/api`, so the name of a
+member is written only there. Two kinds of records are built by hand. Workflows and their nodes are
+built by hand for speed, because every waiting publish returns one (`shown` takes 1 µs more). Agents
+are built by hand because their record includes the members of the card.
 Reference: features.md (Workflows), money.md (Entries, Audit chain).
 """
 
@@ -43,19 +44,21 @@ Row = Mapping[str, Any]
 
 
 def iso_time(at_ms: int | None) -> str | None:
-    """Return Unix milliseconds as the API writes times: UTC, milliseconds, `Z`."""
+    """Return Unix milliseconds in the API's time format: UTC with milliseconds and `Z`."""
     return None if at_ms is None else iso_ms(at_ms)
 
 
 def shown(declared: type[Record], row: Row, **others: Any) -> dict[str, Any]:
-    """Return a row as the record that is declared for it.
+    """Return the JSON record of a row.
 
-    A member is the column of its name; a time `created_at` is the column `created_ms`, an amount
-    `held_credits` the column `held_micro`. A member that may be absent, but not null, is left out
-    where the column is null or missing.
+    A member has the value of the column with the same name. A time `created_at` comes from the
+    column `created_ms`, and an amount `held_credits` from the column `held_micro`. A member that
+    may be absent but not null is omitted if the column is null or missing.
 
     Args:
-        others: members that are no such column, by their Python names.
+        declared: the declaration of the record.
+        row: the row.
+        others: values of members that have no column, keyed by their Python names.
     """
     record: dict[str, Any] = {}
     for name, json_name, column, convert, is_left_out in _columns(declared):
@@ -71,11 +74,12 @@ def shown(declared: type[Record], row: Row, **others: Any) -> dict[str, Any]:
 
 
 def shown_result(declared: type[Record], outcome: Outcome, **others: Any) -> dict[str, Any]:
-    """Return what a command has changed as the record that is declared for its reply.
+    """Return the JSON record of a command's outcome, with `success: true`.
 
     Args:
-        outcome: its result has the names of columns, in camel case.
-        others: as of `shown`.
+        declared: the declaration of the record.
+        outcome: the outcome; the members of its result are column names in camel case.
+        others: as for `shown`.
     """
     row = {_CAPITAL.sub(_snake, name): value for name, value in outcome.result.items()}
     return shown(declared, row, success=True, **others)
@@ -99,8 +103,7 @@ _CONVERTED: Final[Mapping[Any, tuple[str, str, Callable[[Any], Any]]]] = {
 def _columns(
     declared: type[Record],
 ) -> tuple[tuple[str, str, str, Callable[[Any], Any] | None, bool], ...]:
-    """Return of each member its two names, its column, how that is converted, and whether null is
-    left out."""
+    """Return per member: Python name, JSON name, column, conversion, whether null is omitted."""
     found = []
     for member in members_of(declared):
         suffix, unit, convert = _CONVERTED.get(member.kind, ("", "", None))
@@ -111,7 +114,7 @@ def _columns(
 
 
 def workflow_summary(row: Row) -> dict[str, Any]:
-    """Return a workflow as a list shows it: the record without its nodes."""
+    """Return a workflow's record without its nodes, as lists show it."""
     workflow_id = str(row["id"])
     of_trigger = {}
     if row["template_id"] is not None:
@@ -136,16 +139,16 @@ def workflow_summary(row: Row) -> dict[str, Any]:
 
 
 def _quarantine(row: Row) -> dict[str, Any] | None:
-    """Return why and since when a workflow is, or was as it ended, driven no further."""
+    """Return the time and the reason of a workflow's quarantine, also if the workflow has ended."""
     if row["quarantined_ms"] is None:
         return None
     return {"since": iso_time(row["quarantined_ms"]), "code": row["quarantine_code"]}
 
 
 def workflow_record(stored: StoredWorkflow) -> dict[str, Any]:
-    """Assemble a workflow record from its row, its nodes' rows and its manifest.
+    """Return a workflow's record, built from its row, the rows of its nodes and its manifest.
 
-    A node without a row has not left `pending`; in a finished workflow it was skipped.
+    A node without a row is `pending`, or `skipped` if the workflow has ended.
     """
     record = workflow_summary(stored.row)
     rows = {node["name"]: node for node in stored.nodes}
@@ -160,7 +163,8 @@ def workflow_record(stored: StoredWorkflow) -> dict[str, Any]:
     return record
 
 
-# What an agent sees of a workflow besides its own nodes: nothing of its payer, purpose or cost.
+# Members that an agent sees of a workflow besides its own nodes. The payer, the purpose and the
+# cost stay hidden.
 _SEEN_BY_AGENTS: Final = (
     "id",
     "workflowId",
@@ -174,10 +178,10 @@ _SEEN_BY_AGENTS: Final = (
 
 
 def visible_workflow(stored: StoredWorkflow, call: Call) -> dict[str, Any] | None:
-    """Return what the caller may see of a workflow, None when they may not know of it.
+    """Return the part of a workflow's record that the caller may see; None if nothing.
 
-    The payer and administrators see all of it, an agent the nodes it works on and the workflow's
-    states, others nothing (More reads).
+    The payer and administrators see the complete record. An agent sees its own nodes and the
+    members `_SEEN_BY_AGENTS` (More reads).
     """
     if call.may((stored.payer_did,)):
         return workflow_record(stored)
@@ -196,10 +200,10 @@ def visible_workflow(stored: StoredWorkflow, call: Call) -> dict[str, Any] | Non
 def node_state(node: Row) -> dict[str, Any]:
     """Return one node of a workflow record."""
     state: dict[str, Any] = {"status": node["status"]}
-    # Before it is settled a result is nobody's: a payer could read it, and cancel.
+    # An unsettled result is shown to nobody: the payer could read it and cancel without paying.
     is_settled = node["status"] == NodeStatus.SUCCESS
     if is_settled and node["result_json"] is not None:
-        # The text is the compact JSON the ledger keeps; parsing it only to write it again is saved.
+        # The stored text is compact JSON already, so it is copied without parsing.
         state["result"] = Raw(node["result_json"])
     elif is_settled and node["result_ref"] is not None:
         ref = BlobRef.from_json(_json(node["result_ref"]))
@@ -213,7 +217,7 @@ def node_state(node: Row) -> dict[str, Any]:
     state["completedAt"] = iso_time(node["completed_ms"])
     metrics = _json(node["metrics"])
     if metrics is not None and not is_settled:
-        # Others than the latency are the agent's words: they could repeat the result.
+        # The agent reports all metrics except the latency, and could put the result into them.
         metrics = {name: value for name, value in metrics.items() if name == "latency_ms"}
     if metrics is not None:
         state["metrics"] = metrics
@@ -237,7 +241,7 @@ def entry_record(row: Row) -> dict[str, Any]:
 
 
 def current_card(row: Row) -> dict[str, Any]:
-    """Return an agent's card as it was registered, with the key that has replaced its own since."""
+    """Return an agent's registered card. After a key rotation it has the agent's current key."""
     card: dict[str, Any] = read_json(row["card"])
     if row["key_number"] > 1:
         card["publicKey"] = row["public_key"]
@@ -245,12 +249,12 @@ def current_card(row: Row) -> dict[str, Any]:
 
 
 def agent_record(row: Row, card: Row, now_ms: int) -> dict[str, Any]:
-    """Return an agent: its card's members, the card whole, and what the registry adds.
+    """Return an agent's record: the members of its card, the complete card, and the agent's state.
 
     Args:
-        row: as `LedgerReader.heard_agent` returns it.
-        card: as `current_card` returns it.
-        now_ms: by which its availability is judged.
+        row: the agent's row, as `LedgerReader.heard_agent` returns it.
+        card: the agent's card, as `current_card` returns it.
+        now_ms: the current Unix time in milliseconds, for the availability.
     """
     live = live_of(row)
     heard = None
@@ -280,7 +284,13 @@ def agent_record(row: Row, card: Row, now_ms: int) -> dict[str, Any]:
 
 
 def availability_of(row: Row, live: Row | None, now_ms: int) -> Availability:
-    """Return whether an agent would be sent work, by its row and its heartbeats and probes."""
+    """Return the availability of an agent.
+
+    Args:
+        row: the agent's row.
+        live: the row of its heartbeats and probes; None without one.
+        now_ms: the current Unix time in milliseconds.
+    """
     if row["status"] != "active":
         return Availability.INACTIVE
     if not row["endpoint"]:
@@ -295,7 +305,7 @@ def key_record(row: Row) -> dict[str, Any]:
 
 
 def rotated_key_record(row: Row, api_key: str) -> dict[str, Any]:
-    """Return a key as it is after its rotation, with its new secret."""
+    """Return a rotated API key with its new secret."""
     limits = _json(row["rate_limits"])
     return shown(KeyRotated, row, success=True, key=api_key, key_id=row["id"], rate_limits=limits)
 
@@ -306,14 +316,14 @@ def audit_id(row: Row) -> int:
 
 
 def audit_record(row: Row) -> dict[str, Any]:
-    """Return an audit entry: its stored body with its hash, so that anyone can recompute it."""
+    """Return an audit entry: its stored body and its hash, which a reader can recompute."""
     record: dict[str, Any] = read_json(row["body"])
     record["hash"] = f"sha256:{bytes(row['hash']).hex()}"
     return record
 
 
 def audit_link(row: Row) -> dict[str, Any]:
-    """Return what an audit entry shows to those who are no party of it: its place in the chain."""
+    """Return the part of an audit entry that everyone may see: its id, event type and hash."""
     record = audit_record(row)
     return {member: record[member] for member in ("id", "eventType", "hash")}
 
@@ -323,7 +333,7 @@ def _json(value: Any) -> Any:
 
 
 def balance_record(did: str, balance: Balance) -> dict[str, Any]:
-    """Return what a DID can spend, and what its running workflows hold."""
+    """Return the balance of a DID, and the credits in escrow for its running workflows."""
     amount = credits_number(balance.balance_micro)
     return {
         "ownerDid": did,
@@ -350,7 +360,7 @@ def stake_record(
 def reputation_record(
     agent_did: str, tally: Tally, updated_ms: int | None, *, latency_ms_max: int
 ) -> dict[str, Any]:
-    """Return an agent's reputation; one without history is neutral."""
+    """Return an agent's reputation. An agent without history has a neutral score."""
     return {
         "agentDid": agent_did,
         "overallScore": score(tally, latency_ms_max=latency_ms_max),
@@ -366,7 +376,7 @@ def reputation_record(
 
 
 def counts_record(tally: Tally) -> dict[str, int]:
-    """Return an agent's counts as they are."""
+    """Return the counts from which an agent's reputation is computed."""
     paid = tally.counted(asks_price=True)
     return {
         "successful": tally.successful,
@@ -381,7 +391,7 @@ def counts_record(tally: Tally) -> dict[str, int]:
 
 
 def limits_record(limits: QuotaLimits | None) -> dict[str, int | None] | None:
-    """Return a quota's limits, null without a quota."""
+    """Return the limits of a quota; None without a quota."""
     if limits is None:
         return None
     return {
@@ -392,7 +402,7 @@ def limits_record(limits: QuotaLimits | None) -> dict[str, int | None] | None:
 
 
 def usage_record(usage: QuotaUsage) -> dict[str, int]:
-    """Return what is used of a quota."""
+    """Return the current usage of a quota."""
     return {
         "dailyWorkflows": usage.workflows_today,
         "dailySpendCents": usage.spend_cents_today,
@@ -403,12 +413,12 @@ def usage_record(usage: QuotaUsage) -> dict[str, int]:
 def auction_record(
     rounds: Sequence[Row], bids: Sequence[RowDict], may_read: Callable[[RowDict], bool]
 ) -> dict[str, Any]:
-    """Return a node's auction: its last round's terms and end, and all rounds with their bids.
+    """Return a node's auction: the terms and the outcome of the last round, and all rounds.
 
     Args:
-        rounds: at least one, in their order.
-        bids: of closed rounds, the lowest first.
-        may_read: whether the caller may read a bid; the others are counted.
+        rounds: the rows of the rounds in order; at least one.
+        bids: the bids of the closed rounds, lowest first.
+        may_read: returns whether the caller may see a bid. Other bids are only counted.
     """
     last = rounds[-1]
     each = [{**shown(Round, row), **_bids_of(row, bids, may_read)} for row in rounds]
@@ -418,7 +428,10 @@ def auction_record(
 def _bids_of(
     row: Row, bids: Iterable[RowDict], may_read: Callable[[RowDict], bool]
 ) -> dict[str, Any]:
-    """Return the bids of a round, none while it is open, each with why it could not win."""
+    """Return the bids of a round, each with the reason why it could not win, if any.
+
+    While the round is open, its bids are hidden.
+    """
     excluded: Mapping[str, str] = row["excluded"] or {}
     made = [bid for bid in bids if bid["round"] == row["round"]]
     listed = [

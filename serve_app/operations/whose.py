@@ -1,6 +1,7 @@
-"""Whose money, cards and workflows a path is about, and who may know of them.
+"""Decides whether a caller may see the money, cards and workflows that a request names.
 
-What belongs to another is answered as what does not exist. Decision prices-and-budgets.
+An object that the caller may not see gives the same NOT_FOUND as an object that does not exist.
+Decision prices-and-budgets.
 """
 
 from __future__ import annotations
@@ -18,10 +19,14 @@ from serve_app.http.calls import Call, not_found
 
 
 def own_did_in_path(call: Call, what: str) -> str:
-    """Return the DID in a path whose money only itself and administrators may see.
+    """Return the DID in the path, which must be the caller's unless an administrator calls.
+
+    Args:
+        call: the request.
+        what: the kind of object that the path names, for the refusal.
 
     Raises:
-        ServiceError: NOT_FOUND for another's.
+        ServiceError: NOT_FOUND for another DID.
     """
     did: str = call.path_values["did"]
     call.require_party((did,), f"{what} of {did[:DID_CHARS_MAX]}")
@@ -29,10 +34,14 @@ def own_did_in_path(call: Call, what: str) -> str:
 
 
 async def money_did_in_path(call: Call, what: str) -> str:
-    """Return the DID in a path whose money the caller may see: as `check_money_party`.
+    """Return the DID in the path, whose money the caller must be permitted to see.
+
+    Args:
+        call: the request.
+        what: the kind of object that the path names, for the refusal.
 
     Raises:
-        ServiceError: NOT_FOUND for another's.
+        ServiceError: NOT_FOUND if `check_money_party` refuses.
     """
     did: str = call.path_values["did"]
     await check_money_party(call, (did,), f"{what} of {did[:DID_CHARS_MAX]}")
@@ -40,13 +49,17 @@ async def money_did_in_path(call: Call, what: str) -> str:
 
 
 async def check_money_party(call: Call, dids: Collection[str | None], what: str) -> None:
-    """Refuse unless one of these DIDs is the caller, or an agent whose money is the caller's.
+    """Refuse unless one of the DIDs is the caller, or an agent whose money the caller may see.
+
+    An administrator is always permitted.
 
     Args:
-        what: the name of what is asked for: that it exists is not disclosed.
+        call: the request.
+        dids: the DIDs of the object; None stands for a DID that the object does not have.
+        what: the name of the object, for the refusal.
 
     Raises:
-        ServiceError: NOT_FOUND.
+        ServiceError: NOT_FOUND, so that the refusal does not disclose that the object exists.
     """
     if call.may(dids):
         return
@@ -55,16 +68,19 @@ async def check_money_party(call: Call, dids: Collection[str | None], what: str)
 
 
 async def owns_agent(call: Call, did: str) -> bool:
-    """Say whether the caller is the owner of an agent whose money the caller may see."""
+    """Return whether the caller is the owner of an agent, and may see the agent's money."""
     owner = await money_owner(call.services.reader, did)
     return owner is not None and owner.is_owners and call.is_party((owner.owner_did,))
 
 
 async def work_viewer(call: Call, workflow_id: str) -> str | None:
-    """Return whose attempts of a workflow the caller may see: its own and its agents', None: all.
+    """Return the DID whose attempts of a workflow the caller may see.
+
+    None: all attempts, because the caller is the payer or an administrator. Otherwise the caller's
+    DID: the attempts of this DID and of the agents that it owns.
 
     Raises:
-        ServiceError: NOT_FOUND for a workflow of which the caller may see none.
+        ServiceError: NOT_FOUND if the caller may see no attempt of the workflow.
     """
     head, viewer = await call.services.reads.head(workflow_id, call.caller.did), call.caller.did
     if head is not None and call.may((head.workflow.payer_did,)):
@@ -76,26 +92,30 @@ async def work_viewer(call: Call, workflow_id: str) -> str | None:
 
 
 def card_for(call: Call, row: RowDict, card: dict[str, Any]) -> dict[str, Any]:
-    """Return a card as the caller may read it: with standing bids only the agent, its owner and
-    administrators."""
+    """Return an agent's card as the caller may see it.
+
+    Only the agent, its owner and administrators see the standing bids in the card.
+    """
     sealed = without_standing_bids(card)
     is_sealed = sealed is not card and not call.may((row["did"], row["owner_did"]))
     return sealed if is_sealed else card
 
 
 async def known_did(call: Call, did: str) -> str:
-    """Return a DID, or "", of which nothing is stored, for an agent that is hidden from the caller.
+    """Return the DID, or "" if it is an agent that is hidden from the caller.
 
-    What is read by it is then what is read for a DID that does not exist.
+    Nothing is stored under "", so a hidden agent gives the same reply as an unknown DID.
     """
     return "" if await call.is_hidden(did) else did
 
 
 async def paid_workflow(call: Call, workflow_id: str) -> StoredWorkflow:
-    """Return a workflow whose money only its payer and administrators may see; as in its head.
+    """Return a workflow of which the caller is the payer or an administrator.
+
+    The workflow has only the columns of `WorkflowHead`.
 
     Raises:
-        ServiceError: NOT_FOUND, also for another's.
+        ServiceError: NOT_FOUND, also for the workflow of another payer.
     """
     head = await call.services.reads.head(workflow_id, call.caller.did)
     if head is None or not call.may((head.workflow.payer_did,)):
@@ -104,9 +124,9 @@ async def paid_workflow(call: Call, workflow_id: str) -> StoredWorkflow:
 
 
 async def visible_head(call: Call, workflow_id: str) -> WorkflowHead | None:
-    """Return the head of a workflow, None when the caller may not know of it.
+    """Return the head of a workflow; None if it does not exist or is hidden from the caller.
 
-    The payer and administrators may, and the agents of its nodes.
+    The payer, administrators and the agents of the workflow's nodes may see it.
     """
     head = await call.services.reads.head(workflow_id, call.caller.did)
     if head is None or not (head.is_agent or call.may((head.workflow.payer_did,))):
@@ -115,9 +135,9 @@ async def visible_head(call: Call, workflow_id: str) -> WorkflowHead | None:
 
 
 async def visible_record(call: Call, workflow_id: str) -> StoredWorkflow | None:
-    """Return a workflow with its nodes, None when the caller may not know of it.
+    """Return a workflow with its nodes; None if it does not exist or is hidden from the caller.
 
-    Whether they may is looked up first: who may not costs no reading of results.
+    The permission is checked first, so a request that is not permitted reads no results.
     """
     head = await visible_head(call, workflow_id)
     if head is None:

@@ -1,6 +1,6 @@
-"""Agents: register cards, look them up.
+"""Agents: register, read, list, change and deregister agent cards.
 
-Reference: features.md (Registration). Look-ups of public cards need no key.
+Public cards can be read without a credential. Reference: features.md (Registration).
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ async def register_flat(call: Call) -> Json:
 async def _register_one(call: Call, body: Registration) -> Json:
     services = call.services
     command = await registration(services, call.caller, body, call.account)
-    # What it bids is sealed: an agent need not serve it.
+    # Standing bids are confidential, so the served card need not have them.
     card = without_standing_bids(body.acard.parsed.to_json())
     looked = asyncio.ensure_future(
         services.served_cards.compare(card, call.caller.did, services.clock_ms())
@@ -105,7 +105,7 @@ async def _committed(call: Call, command: RegisterAgent) -> Json:
 
 
 async def _known(call: Call, commands: Sequence[RegisterAgent]) -> None:
-    """Return when owners and searches know what was registered, or do not say so in time."""
+    """Wait until owner processes and searches have read the registrations, within a timeout."""
     gateway = call.services.gateway
     dids = [command.did for command in commands]
     await asyncio.gather(gateway.offers.followed(dids), gateway.owners.refresh())
@@ -159,7 +159,7 @@ async def list_agents(call: Call) -> Json:
     page = page_of(call, query)
     owner_did = query.owner_did
     if query.status != "active" and not call.may(()):
-        # Who has left is shown to its owner alone.
+        # Deregistered agents are shown only to their owner and administrators.
         call.require(None, owner_did or (call.principal.did if call.principal else ""))
         owner_did = call.caller.did
     rows = await call.services.reader.agents(
@@ -183,7 +183,7 @@ async def list_agents(call: Call) -> Json:
 async def get_agent(call: Call) -> Json:
     """Read an agent.
 
-    One that was deregistered is shown only to its owner and administrators, if they ask for it.
+    A deregistered agent is shown only to its owner and administrators, with `includeInactive`.
     """
     row = await _stored(call)
     if row["status"] != "active":
@@ -198,7 +198,7 @@ async def get_agent(call: Call) -> Json:
 async def card_versions(call: Call) -> Json:
     """List the lineage of an agent's cards.
 
-    Also that of an agent that was deregistered.
+    A deregistered agent still has its lineage.
     """
     row = await _stored(call)
     page = page_of(call, call.given(PageQuery))
@@ -218,7 +218,7 @@ async def card_versions(call: Call) -> Json:
 async def change(call: Call) -> Json:
     """Change members of an agent's card.
 
-    The new card is judged like a registered one.
+    The resulting card is checked like a new registration.
     """
     row = await _owned(call)
     if row["status"] != "active":
@@ -231,8 +231,9 @@ async def change(call: Call) -> Json:
 
     whole = await in_thread(call.account, len(call.body) + len(row["card"]), judged_whole)
     command = await registration(services, call.caller, whole, call.account)
-    # Two changes at once must not lose one of them: each names the card that it started from. Its
-    # owner is named for the judgement alone: a change grants nothing.
+    # `revision_expected` prevents lost updates: of two concurrent changes of the same card one is
+    # refused. `proof` is None: the body names the owner only for the checks, and a change must not
+    # prove ownership.
     return await _committed(call, replace(command, revision_expected=row["revision"], proof=None))
 
 
@@ -245,10 +246,10 @@ async def deregister(call: Call) -> Json:
 
 
 async def _owned(call: Call) -> RowDict:
-    """Return the row of the agent in the path, which is the caller's.
+    """Return the row of the agent in the path. The caller must be its owner or an administrator.
 
     Raises:
-        ServiceError: FORBIDDEN for another's; NOT_FOUND where that one has left.
+        ServiceError: FORBIDDEN for another owner's agent; NOT_FOUND if that agent was deregistered.
     """
     row = await _stored(call)
     if row["status"] != "active":
@@ -258,7 +259,11 @@ async def _owned(call: Call) -> RowDict:
 
 
 async def _stored(call: Call) -> RowDict:
-    """Return the row of the agent in the path, if its card is not hidden from the caller."""
+    """Return the row of the agent in the path.
+
+    Raises:
+        ServiceError: NOT_FOUND if the agent does not exist or is hidden from the caller.
+    """
     did = call.path_values["did"]
     row = found(await call.services.reader.heard_agent(did), f"the agent {did[:255]}")
     if row["subnet_id"] is not None and await call.is_hidden(did):
@@ -278,7 +283,7 @@ async def _shown(call: Call, rows: list[RowDict]) -> list[dict[str, Any]]:
 
 
 def _named(did: str) -> dict[str, Any]:
-    """Return how every reply about an agent begins, under each name its id has."""
+    """Return the first members of every reply about an agent: its DID under all its names."""
     return {"ok": True, "success": True, "id": did, "agentId": did, "did": did}
 
 
@@ -290,7 +295,7 @@ def _registered(call: Call, command: RegisterAgent, outcome: Outcome) -> dict[st
         "isNew": outcome.result["isNew"],
     }
     if command.is_unchanged:
-        # A signed card may come from anybody who has seen it: it earns no credential.
+        # Anybody who has seen a signed card can submit it again, so the reply has no credential.
         return reply
     keys = call.services.settings.deployment_keys
     revision = int(outcome.result["tokenRevision"])

@@ -1,11 +1,12 @@
-"""The keys of `did:web` DIDs that are about to be proven, from their documents.
+"""Reads the keys of unproven `did:web` DIDs from their DID documents.
 
-Theory of operation: a document is fetched when a signed card of an unproven `did:web` arrives, once
-for all who ask meanwhile, and its keys are remembered for a while; so is that it was not there. An
-account has a number of fetches a minute, a replica a number at a time, and of those an account and
-a host have a share of what is free: hosts that do not answer hold no other's place, and a flood of
-DIDs asks each foreign host little. What is proven has its key in the registry, and no document is
-read for it again. Reference: decision signed-requests-and-claims.
+Theory of operation: when a signed card of an unproven `did:web` arrives, the replica fetches its
+document. Concurrent requests for the same DID share one fetch. The keys are cached, and so is the
+absence of a document. The fetches per minute are limited for each account, and the concurrent
+fetches for each replica. An account and a host each get only a share of the free fetches. So a host
+that does not answer does not block other hosts, and a flood of DIDs causes few requests to one
+host. A proven DID has its key in the registry, so its document is not read again. Decision
+signed-requests-and-claims.
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ from serve_app.callers.windows import AddressWindows
 
 log = logging.getLogger("callboard.api")
 
+# How long the keys of a document, and the absence of a document, are cached.
 KEPT_MS: Final = 600_000
-# Of a document that was not there.
 ABSENT_MS: Final = 30_000
-# A minute.
+# Fetches per account and minute, and concurrent fetches of one replica.
 FETCHES_PER_OWNER: Final = 10
 FETCHES_AT_ONCE: Final = 16
-# An account, and a host, have at most one in so many of what is free of those.
+# An account, and a host, may have at most 1/4 of the free concurrent fetches.
 FETCHES_PART: Final = 4
-# Documents and owners that are remembered.
+# Cached documents, and accounts that are counted separately.
 KNOWN_MAX: Final = 4_096
 DOCUMENT_BYTES_MAX: Final = 64 * 1024
 
@@ -42,17 +43,20 @@ FetchDocument = Callable[[str], Awaitable[bytes]]
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """The keys of a document, none of one that is not there, and until when they count."""
+    """The cached keys of a document, and the expiry of the cache entry.
+
+    `keys`: empty if the document could not be read. `until_ms`: on the monotonic clock.
+    """
 
     keys: tuple[str, ...]
     until_ms: int
 
 
 class DidDocuments:
-    """The documents of one replica.
+    """Fetches and caches DID documents for one replica.
 
     Args:
-        fetch: a document's text by its URL.
+        fetch: returns the text of the document at a URL.
     """
 
     def __init__(self, fetch: FetchDocument) -> None:
@@ -64,14 +68,16 @@ class DidDocuments:
         self._of_hosts = Shares(FETCHES_AT_ONCE, FETCHES_PART)
 
     async def keys(self, did: str, account: str, clock_ms: int) -> tuple[str, ...]:
-        """Return the Ed25519 keys of a DID's document; none when it is not there.
+        """Return the Ed25519 keys of a DID's document; empty if the document cannot be read.
 
         Args:
-            account: on whose a fetch is: a DID, or the address of strangers.
-            clock_ms: a monotonic clock, milliseconds.
+            did: a `did:web`.
+            account: the DID or the address under which a fetch is counted.
+            clock_ms: the time of a monotonic clock, in milliseconds.
 
         Raises:
-            ServiceError: INVALID_SIGNATURE, the DID names no place; RATE_LIMITED or OVERLOADED.
+            ServiceError: INVALID_SIGNATURE: the DID names no https host; RATE_LIMITED or
+                OVERLOADED.
         """
         url = document_url(did)
         if url is None:
@@ -80,7 +86,7 @@ class DidDocuments:
         if known is not None and clock_ms < known.until_ms:
             return known.keys
         if did not in self._fetching:
-            host = urlsplit(url).hostname or ""  # whatever its port
+            host = urlsplit(url).hostname or ""  # All ports of a host share its limit.
             self._take_turn(account, host, clock_ms)
             fetching = asyncio.ensure_future(self._read(did, url, clock_ms))
             fetching.add_done_callback(lambda _: self._give_back(account, host))

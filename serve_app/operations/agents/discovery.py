@@ -1,6 +1,6 @@
-"""Discovery: who offers what is looked for, the best first, and why.
+"""Discovery: finds agents by words, capability or owner, ranked, with the reasons of each result.
 
-It shows public cards alone. Reference: features.md (Discovery). Decision registry-and-discovery.
+Reference: features.md (Discovery). Decision registry-and-discovery.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from serve_app.http.calls import Call, Json, Operations, invalid
 from serve_app.operations.views import availability_of, current_card
 from serve_app.operations.whose import card_for
 
-# What only a card says is looked for among the best so many; first among twice as many as are
-# asked for, since of most filters these are enough.
+# Filters on members of the card are applied after the query. A filtered search reads at most so
+# many of the best offers. It first reads twice as many as requested, which usually suffices.
 LOOKED_AT_MAX: Final = HITS_MAX
 
 OPERATIONS = Operations("agents")
@@ -122,7 +122,7 @@ async def _kept(
     now_ms: int,
     policies: Sequence[Policy],
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return the results that pass the filters of cards, at most `limit`, and their agents."""
+    """Return at most `limit` results that pass the filters on cards, and their agents' cards."""
     results: list[dict[str, Any]] = []
     cards: dict[str, dict[str, Any]] = {}
     slices = Slices()
@@ -147,7 +147,7 @@ async def _kept(
         if not _passes(query, card, price, availability):
             continue
         if query.subnet is not None and not row["is_in_subnet"]:
-            continue  # its card names a subnet that its owner has left
+            continue  # The card names a subnet that the owner has left.
         own = call.services.settings.region
         region = said_in_card(card, "region") or own or None
         if not decide(policies, row["capability_id"], region, is_own=region == own).is_allowed:
@@ -163,11 +163,11 @@ async def _kept(
 def _scored_by_what_counts(
     call: Call, asked: Asked, row: RowDict, card: Mapping[str, Any], registered: Price | None
 ) -> RowDict:
-    """Return a row whose agent is scored by paid work alone, if it asks a price."""
+    """Return the row. If the agent asks a price, its reputation is computed from paid work only."""
     tally = Tally(*(row["tally"] or ()))
     paid = tally.counted(asks_price=True)
     if paid == tally.counted(asks_price=False):
-        return row  # all of its work was paid, or there was none
+        return row  # All of the agent's work was paid, or the agent has done no work.
     own = {one["id"]: parse_price(one)[0] for one in card["capabilities"]}
     prices = {} if registered is None else {row["capability_id"]: registered}
     if not asks_price(own, prices, has_bid=bool(standing_offers(card["capabilities"]))):
@@ -179,7 +179,7 @@ def _scored_by_what_counts(
 
 
 async def _versions(call: Call, capability_id: str, wanted: str) -> tuple[str, ...]:
-    """Return the published versions of a range, as a node's range means them."""
+    """Return the published versions in a range, by the same rules as for a node's range."""
     rows = published(await version_rows(call.services.reader, [capability_id]))
     return tuple(str(one.version) for one in find_within(rows, parse_range(wanted)))
 
@@ -193,7 +193,7 @@ def _passes(query: DiscoverQuery, card: Mapping[str, Any], price: Price, availab
         return False
     if query.max_price_cents is None:
         return True
-    # What one paid by tokens will cost is not known beforehand.
+    # An agent that is paid by tokens never passes: its cost is not known in advance.
     return isinstance(price, FixedPrice) and price.micro <= query.max_price_cents * MICRO_PER_CENT
 
 
@@ -204,7 +204,7 @@ def _why(
     price: Price,
     availability: str,
 ) -> list[str]:
-    """Return what a result was found and ranked by, in words."""
+    """Return the reasons why a result was found and ranked, as texts."""
     why = []
     if row["said"]:
         why.append("words: " + ", ".join(sorted(row["said"])))

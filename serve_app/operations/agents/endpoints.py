@@ -1,6 +1,6 @@
-"""Where agents may live: the addresses of their endpoints, judged when they are registered.
+"""Checks the endpoints of agents against the egress policy when the agents are registered.
 
-The egress policy is `core/topology/policy.py`'s; each connect asks it again.
+The egress policy is in `core/topology/policy.py`. Each later connect checks it again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from core.trust.access import Principal
 from serve_app.http.calls import invalid
 from serve_app.services import Services
 
-# Of the endpoints of a bulk: names looked up at once, and the time for all of them.
+# For the endpoints of a bulk: concurrent name look-ups, and the timeout for all look-ups together.
 LOOKUPS_AT_ONCE: Final = 64
 BULK_TIMEOUT_S: Final = 10.0
 
@@ -29,12 +29,17 @@ async def endpoint_refusals(
     *,
     timeout_s: float = BULK_TIMEOUT_S,
 ) -> list[ServiceError | None]:
-    """Return why agents may not live at these endpoints, None where one may or has none.
+    """Return the refusal of each endpoint; None for a permitted or missing endpoint.
 
     Args:
-        timeout_s: for all; endpoints that are not judged by then are OVERLOADED.
+        services: the replica's services.
+        principal: the caller, in whose share the names are looked up.
+        endpoints: the endpoints; None or "" for an agent without one.
+        timeout_s: the timeout for all endpoints together, in seconds. An endpoint that is not
+            checked by then gets OVERLOADED.
 
-    Returns: INVALID_REQUEST, POLICY_DENIED or OVERLOADED.
+    Returns:
+        INVALID_REQUEST, POLICY_DENIED, OVERLOADED or None, in the order of the endpoints.
     """
     found: list[ServiceError | None] = [None] * len(endpoints)
     places: dict[tuple[str, int], list[int]] = {}
@@ -68,10 +73,10 @@ async def endpoint_refusals(
 
 
 def _host_and_port(endpoint: str) -> tuple[str, int]:
-    """Return where an endpoint is.
+    """Return the host and the port of an endpoint.
 
     Raises:
-        ServiceError: INVALID_REQUEST.
+        ServiceError: INVALID_REQUEST: the endpoint is not a URL with a host.
     """
     try:
         parts = urlsplit(endpoint)

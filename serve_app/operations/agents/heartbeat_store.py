@@ -1,9 +1,9 @@
-"""Heartbeats on their way in: checked against the registry, written in batches.
+"""Reads the agents of incoming heartbeats and stores the heartbeats, both in batches.
 
-However many arrive at once, one query finds whose they are and one statement stores them: each
-waits only for the batch before it. One that changes whether its agent takes work is sent to the
-owners of workflows before it is answered, at most every `CHANGE_PAUSE_S`, so that an agent that
-changes all the time does not keep them busy.
+One query reads the agents of all waiting heartbeats, and one statement stores the heartbeats. A
+heartbeat waits only for the batch in flight. If a heartbeat changes the availability of its agent,
+the owner processes are notified before the reply is sent. They are notified at most every
+`CHANGE_PAUSE_S`, so an agent that changes constantly does not keep them busy.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ CHANGE_PAUSE_S: Final = 0.05
 
 
 class Heartbeats:
-    """One per replica.
+    """The incoming heartbeats of one replica.
 
     Args:
-        store: where they are written.
-        reader: where it is read whose agents they are of.
-        capacity: most that may wait; beyond it calls are OVERLOADED.
-        tell_owners: returns when the owners of workflows know what is stored.
+        store: stores the heartbeats.
+        reader: reads the rows of agents.
+        capacity: the most requests that may wait in each queue; further ones raise OVERLOADED.
+        tell_owners: returns when the owner processes have read the stored heartbeats.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Heartbeats:
         )
 
     async def claim(self, did: str) -> RowDict | None:
-        """Return an agent's row as of `agent_claims`; None for an unknown one.
+        """Return an agent's row with the columns of `agent_claims`; None for an unknown DID.
 
         Raises:
             ServiceError: OVERLOADED or LEDGER_UNAVAILABLE.
@@ -67,10 +67,12 @@ class Heartbeats:
         return await self._claims.request(did)
 
     async def store(self, heartbeat: Heartbeat, registered_ms: int) -> None:
-        """Store a heartbeat; returns when it is in force.
+        """Store a heartbeat. Return when the owner processes know a change of the availability.
 
         Args:
-            registered_ms: when the agent's card was stored: what was heard before does not count.
+            heartbeat: the heartbeat.
+            registered_ms: Unix time in milliseconds at which the agent's card was stored. Older
+                heartbeats and probes do not count.
 
         Raises:
             ServiceError: OVERLOADED or LEDGER_UNAVAILABLE.

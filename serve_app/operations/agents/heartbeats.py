@@ -1,7 +1,7 @@
-"""Heartbeats: an agent says that it lives and how busy it is.
+"""Heartbeats: an agent reports that it is alive and how busy it is.
 
-Two forms, the agent in the path or in the body. Who may: the agent's owner, the agent itself, an
-administrator, or the holder of the token that its registration returned.
+The path or the body names the agent. The agent, its owner, administrators, and the holder of the
+heartbeat token that the registration returned may send a heartbeat.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ async def heartbeat_flat(call: Call) -> Json:
 
 
 async def _beat(call: Call, did: str, body: Heartbeat | HeartbeatFlat) -> Json:
-    """1. read it; 2. find the agent; 3. may the caller; 4. store it; 5. answer."""
+    """Check a heartbeat and the caller's permission, store the heartbeat, and return the reply."""
     services = call.services
     heard = _heard(did, body)
     row = found(await services.heartbeats.claim(did), f"the agent {did[:255]}")
@@ -88,10 +88,10 @@ async def _beat(call: Call, did: str, body: Heartbeat | HeartbeatFlat) -> Json:
 
 
 def _heard(did: str, body: Heartbeat | HeartbeatFlat) -> Heard:
-    """Return what a heartbeat says of an agent.
+    """Return the heartbeat to store, with `load` as a share from 0 to 1.
 
     Raises:
-        ServiceError: INVALID_REQUEST; `load` lies outside its range.
+        ServiceError: INVALID_REQUEST: `load` is outside its range.
     """
     share = None if body.load is None else load_share(body.load)
     if body.load is not None and share is None:

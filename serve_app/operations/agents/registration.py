@@ -1,6 +1,6 @@
-"""An agent registration judged and turned into the command that stores it.
+"""Checks an agent registration and converts it to the command that stores it.
 
-Its form is `core/records/agent_forms.py`'s. Reference: features.md (Agent cards, Registration).
+`core/records/agent_forms.py` parses the body. Reference: features.md (Agent cards, Registration).
 """
 
 from __future__ import annotations
@@ -42,24 +42,25 @@ from serve_app.operations.views import current_card
 from serve_app.services import Services
 
 CARD_BYTES_MAX: Final = 64 * 1024
-# Active agents of one owner.
+# The most active agents of one owner.
 AGENTS_PER_OWNER_MAX: Final = 10_000
 
-# As subnets are named, so that the same id is the same text.
+# The only spelling of a subnet's id: a UUID in lower case.
 _SUBNET_ID: Final = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-# Larger schemas are not remembered.
+# The check of a larger schema is not cached.
 SMALL_SCHEMA_BYTES: Final = 4 * 1024
 
 
 async def registration(
     services: Services, principal: Principal, body: Registration, account: str
 ) -> RegisterAgent:
-    """Judge a registration and return its command.
+    """Check a registration, including the endpoint's address, and return its command.
 
-    As `registration_before_endpoint`, and the endpoint's address.
+    Args:
+        services, principal, body, account: as for `registration_before_endpoint`.
 
     Raises:
-        ServiceError: as there, POLICY_DENIED or OVERLOADED.
+        ServiceError: as for `registration_before_endpoint`; POLICY_DENIED or OVERLOADED.
     """
     command = await registration_before_endpoint(services, principal, body, account)
     (refused,) = await endpoint_refusals(services, principal, [command.endpoint])
@@ -71,19 +72,20 @@ async def registration(
 async def registration_before_endpoint(
     services: Services, principal: Principal, body: Registration, account: str
 ) -> RegisterAgent:
-    """Judge a registration but for where the agent lives, and return its command.
+    """Check a registration except the endpoint's address, and return its command.
 
-    1. the card's prices and size; 2. in whose name; 3. the key and the signature, and what the
-    signature alone permits; 4. the secret, sealed.
+    The checks: (1) the prices, the schemas and the size of the card; (2) whether the caller may
+    register for the owner; (3) the key, the signature, and what the signature permits.
 
     Args:
-        services: the replica's.
-        principal: the caller, who claims a new DID.
-        body: checked in its form.
-        account: on which a DID's document is fetched.
+        services: the replica's services.
+        principal: the caller.
+        body: the parsed body.
+        account: the DID or the address under which a fetch of a DID document is counted.
 
     Raises:
-        ServiceError: INVALID_REQUEST with every defect, INVALID_SIGNATURE, FORBIDDEN or CONFLICT.
+        ServiceError: INVALID_REQUEST with all problems, INVALID_SIGNATURE, FORBIDDEN, CONFLICT,
+            RATE_LIMITED or OVERLOADED.
     """
     card = body.acard.parsed
     _check_prices(body.acard.raw["capabilities"])
@@ -114,7 +116,7 @@ async def registration_before_endpoint(
     proof = proof or signed.proof
     offered = tuple(one.id for one in card.capabilities)
     lines_taken: tuple[str, ...] | None = None
-    if proof is not None:  # versions pass to the owner with a DID that it proves
+    if proof is not None:  # With a proven DID its lines of versions pass to the owner.
         lines_taken = await lines_of_claim(services.reader, card.did, owner_did, offered)
     return RegisterAgent(
         owner_did=owner_did,
@@ -139,10 +141,10 @@ async def registration_before_endpoint(
 
 
 async def _subnet_of(services: Services, card: AgentCard, owner_did: str) -> str | None:
-    """Return the id of the subnet that a card names, None where it names none.
+    """Return the id of the subnet that a card names; None if the card names no subnet.
 
     Raises:
-        ServiceError: INVALID_REQUEST; there is no such subnet, or the owner has not joined it.
+        ServiceError: INVALID_REQUEST: the subnet does not exist, or the owner has not joined it.
     """
     named = said_in_card(card.to_json(), "subnet")
     if named is None:
@@ -155,10 +157,10 @@ async def _subnet_of(services: Services, card: AgentCard, owner_did: str) -> str
 
 
 def _canonical_json(card: AgentCard) -> str:
-    """Return a card as it is stored, so that its hash can be made again from the card.
+    """Return the JSON text of a card to store: canonical, so that readers can recompute its hash.
 
     Raises:
-        ServiceError: INVALID_REQUEST.
+        ServiceError: INVALID_REQUEST: the card has no canonical form.
     """
     try:
         return canonical(card.to_json()).decode()
@@ -167,7 +169,7 @@ def _canonical_json(card: AgentCard) -> str:
 
 
 def _sealed_hash(card: AgentCard) -> str | None:
-    """Return the hash of a card without its standing bids, None where it has none."""
+    """Return the hash of a card without its standing bids; None for a card without any."""
     whole = card.to_json()
     shown = without_standing_bids(whole)
     return None if shown is whole else hash_text(shown)
@@ -179,14 +181,16 @@ def _metadata(card: AgentCard) -> tuple[str | None, str | None, str | None]:
 
 
 def changed(did: str, card: dict[str, Any], body: dict[str, Any]) -> dict[str, Any]:
-    """Return the registration that changes a card as `body` says (RFC 7396 JSON merge patch).
+    """Return the body of the registration that applies a change (RFC 7396 JSON merge patch).
 
     Args:
-        card: the stored one.
-        body: `{acard: {…}}` or the members themselves; null removes one. `signingSecret` beside.
+        did: the agent.
+        card: the stored card.
+        body: `{acard: {…}}`, or the members of the card; null removes a member. The body may also
+            have `signingSecret`.
 
     Raises:
-        ServiceError: INVALID_REQUEST; `acard` is no object, or names another agent.
+        ServiceError: INVALID_REQUEST: `acard` is not an object, or names another agent.
     """
     beside = {"signingSecret": body["signingSecret"]} if "signingSecret" in body else {}
     patch = body.get("acard", {name: body[name] for name in body if name not in beside})
@@ -196,7 +200,8 @@ def changed(did: str, card: dict[str, Any], body: dict[str, Any]) -> dict[str, A
         raise invalid("did", str(patch["did"]), f"{did}, or no did")
     merged = _merged(card, patch)
     if not card.get("endpoint") and "endpoint" not in patch:
-        # It was registered without one, which is stored as "" and never sent so.
+        # The card was registered without an endpoint, which is stored as "". A body with "" would
+        # be refused.
         del merged["endpoint"]
     return {"acard": merged, **beside}
 
@@ -226,10 +231,10 @@ def _check_prices(capabilities: list[dict[str, Any]]) -> None:
 
 
 async def _check_schemas(caller: str, card: AgentCard) -> None:
-    """Refuse schemas that values are not judged by; each is compiled, in a thread.
+    """Refuse schemas that cannot be compiled or cost too much. They are compiled in a thread.
 
     Raises:
-        ServiceError: INVALID_REQUEST.
+        ServiceError: INVALID_REQUEST with all problems.
     """
     schemas = [
         (f"acard.capabilities[{position}].{member}", write_json(schema))
@@ -258,21 +263,22 @@ def _schema_problems(schemas: Sequence[tuple[str, bytes]]) -> ProblemList:
     return problems
 
 
-# A fleet's cards, and a card that comes again, have the same schemas.
+# Cached, because the cards of a fleet and repeated registrations have the same schemas.
 @lru_cache(maxsize=1_024)
 def _small_schema_defect(text: bytes) -> SchemaDefect | None:
     return schema_defect(text)
 
 
 def check_size(settings: Settings, body: Any, written_bytes: int) -> None:
-    """Refuse a registration or a change that is larger than a card with what may stand beside it.
+    """Refuse a registration or a change that exceeds the largest card with its other members.
 
-    Before it is judged: that takes a tenth of a second for one as large as a body may be.
+    The size is checked first, because checking a body of the largest permitted size takes 0.1 s.
 
     Args:
-        settings: the bound of a card.
-        body: as parsed.
-        written_bytes: of its text, in which blanks and escapes are no part of its size.
+        settings: unused.
+        body: the parsed body.
+        written_bytes: the bytes of the received text. If they exceed the bound, the body is
+            serialized again, because blanks and escapes do not count.
 
     Raises:
         ServiceError: INVALID_REQUEST.
@@ -288,9 +294,12 @@ def _too_large(size: int) -> ServiceError:
 
 
 def _public_key(card: AgentCard) -> str | None:
-    """Return the Ed25519 public key that an agent gets with its card, base64 of its 32 bytes.
+    """Return the Ed25519 public key of a card's agent: base64 of 32 bytes, or None.
 
-    A `did:key` is its own key: the one inside its card does not matter.
+    A `did:key` contains its key, so the key in its card is ignored.
+
+    Raises:
+        ServiceError: INVALID_REQUEST: the key in the card is invalid.
     """
     own, text = key_of_did(card.did), card.public_key
     if text is None:
@@ -304,10 +313,12 @@ def _public_key(card: AgentCard) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class _Signed:
-    """What a card's signature permits a caller who neither owns the agent nor administrates.
+    """What a card's signature permits to a caller who is neither the owner nor an administrator.
 
-    `is_by_its_key`: it replaces ownership. `proof`: it proves whose the DID is. `revision`: of the
-    stored card that it was judged by. `is_unchanged`: the card is the stored one.
+    `is_by_its_key`: the signature is by the agent's key and permits the change instead of
+    ownership. `proof`: how the signature proves the owner of the DID; None if it does not.
+    `revision`: the revision of the stored card against which the signature was checked.
+    `is_unchanged`: the card equals the stored card.
     """
 
     is_by_its_key: bool = False
@@ -317,10 +328,11 @@ class _Signed:
 
 
 def _proof_by_credential(principal: Principal, body: Registration) -> OwnershipProof | None:
-    """Return what the caller's credential shows of the owner that the registration names.
+    """Return how the caller's credential proves that the DID belongs to the named owner, or None.
 
-    An administrator grants a DID by naming its owner. A request that the DID itself has signed
-    counts where the DID is its own key: any other's key is that of the claim in question.
+    An administrator who names an owner proves it (`OPERATOR`). A caller whose own DID is registered
+    under itself proves it (`OWN_CREDENTIAL`). A DID's signature over the request proves it only for
+    a `did:key`: the key of any other DID comes from the claim that is to be proven.
     """
     did = body.acard.parsed.did
     if principal.is_admin and body.owner_did is not None:
@@ -332,13 +344,15 @@ def _proof_by_credential(principal: Principal, body: Registration) -> OwnershipP
 
 
 def _by_signature_alone(stored: RowDict | None, body: Registration) -> _Signed:
-    """Return what a good signature over the card alone permits: it may come from another place.
+    """Return what a valid signature over only the card permits, without a card proof.
 
-    An unregistered DID is claimed by the caller as with an unsigned card. The stored card of an
-    active agent may come again and changes nothing. Decision signed-requests-and-claims.
+    Such a card may have been copied from another place, so the signature permits little. If the DID
+    is unregistered, the caller claims it as with an unsigned card. If the card equals the stored
+    card of an active agent, the registration is accepted and changes nothing. Decision
+    signed-requests-and-claims.
 
     Raises:
-        ServiceError: FORBIDDEN.
+        ServiceError: FORBIDDEN: the card differs from the stored card.
     """
     card = body.acard.parsed
     if stored is None:
@@ -357,11 +371,12 @@ def _by_signature_alone(stored: RowDict | None, body: Registration) -> _Signed:
 def _by_proof(
     services: Services, stored: RowDict | None, body: Registration, owner_did: str
 ) -> _Signed:
-    """Return what a signature over card and proof permits.
+    """Return what a valid signature over the card and the card proof permits.
 
-    1. It was made for this deployment, lately, with this secret. 2. The key shows whose the DID is
-    where it is the DID's own: of a `did:key` and a `did:web`. Of any other DID the card of its
-    first registration binds the key, which proves nothing of the DID. 3. The proof names the owner.
+    1. Check that the proof was made for this deployment, recently, and with this signing secret.
+    2. Decide whether the key proves the DID. The key of a `did:key` or a `did:web` does. The key of
+       any other DID comes from the card of its first registration, and proves nothing.
+    3. Check that the proof names the expected owner.
 
     Raises:
         ServiceError: FORBIDDEN or CONFLICT.
@@ -394,10 +409,21 @@ async def _signing_keys(
     body: Registration,
     own_key: str | None,
 ) -> tuple[str, ...]:
-    """Return the keys one of which must have signed a card.
+    """Return the keys of which one must have signed the card.
 
-    A `did:key` is its own key. A `did:web` that is to be proven has those of its document. Of any
-    other DID that is registered it is the one that the registry holds, else the card names it.
+    For a `did:key` this is the key that the DID contains. For an unproven `did:web` with a card
+    proof these are the keys of its DID document. Otherwise this is the key in the registry, or the
+    key in the card if the DID is not registered.
+
+    Args:
+        services: the replica's services.
+        account: the DID or the address under which the fetch of a DID document is counted.
+        stored: the agent's row; None if the DID is not registered.
+        body: the registration.
+        own_key: the key of the card, as `_public_key` returns it.
+
+    Raises:
+        ServiceError: INVALID_SIGNATURE, RATE_LIMITED or OVERLOADED, if a document must be fetched.
     """
     did = body.acard.parsed.did
     is_proven = stored is not None and stored["proven_by"] is not None
@@ -408,15 +434,18 @@ async def _signing_keys(
 
 
 def _pinned_key(card: AgentCard, key: str, own_key: str | None) -> str | None:
-    """Return the key that the registry keeps: the card's, else of a `did:web` the signer's."""
+    """Return the key to store in the registry.
+
+    It is the card's key. For a `did:web` whose card has no key it is the key of the signature.
+    """
     return key if own_key is None and is_did_web(card.did) else own_key
 
 
 def _signer(body: Registration, keys: Sequence[str]) -> str:
-    """Return which of these keys has signed a card.
+    """Return the key that verifies the card's signature.
 
     Raises:
-        ServiceError: INVALID_SIGNATURE.
+        ServiceError: INVALID_SIGNATURE: none of the keys verifies it.
     """
     did = body.acard.parsed.did
     if not keys:
@@ -427,7 +456,7 @@ def _signer(body: Registration, keys: Sequence[str]) -> str:
         for key in keys:
             if is_signed_by(key, message, body.acard_signature):
                 return key
-    except ValueError:  # a card without a canonical form cannot have been signed
+    except ValueError:  # A card without a canonical form cannot have been signed.
         pass
     raise ServiceError(
         ErrorCode.INVALID_SIGNATURE,

@@ -1,10 +1,12 @@
-"""Looks at the card that an agent serves, when its card is registered, and says what differs.
+"""Compares a registered card with the card that the agent itself serves.
 
-Theory of operation: the look begins beside the commit and has `TIMEOUT_S` in all, so that a slow
-agent makes its own registration slower by that at most. It goes through the egress gate. An owner
-has a number of looks a minute, and a replica a number at a time; beyond them, and in a bulk, none
-is taken. Nothing follows from what is found but a line in the reply. Reference: features.md (Agent
-cards). Decision registry-and-discovery.
+Theory of operation: at a registration the replica fetches the agent's card from its endpoint, in
+parallel with the commit. The fetch takes at most `TIMEOUT_S`, so a slow agent delays only its own
+registration, and by no more than that. The egress policy applies to the fetch. The number of
+fetches is limited per owner and minute, and per replica at the same time. Beyond these limits, and
+in bulk registrations, cards are not compared. The result is only shown in the reply of the
+registration.
+Reference: features.md (Agent cards). Decision registry-and-discovery.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from serve_app.callers.windows import AddressWindows
 
 CARD_PATH: Final = "/.well-known/acard.json"
 TIMEOUT_S: Final = 1.0
-# A minute.
+# Fetches per owner and minute, and concurrent fetches of one replica.
 LOOKS_PER_OWNER: Final = 30
 LOOKS_AT_ONCE: Final = 16
 OWNERS_MAX: Final = 4_096
@@ -32,17 +34,17 @@ FetchDocument = Callable[[str], Awaitable[bytes]]
 
 
 def served_card_url(endpoint: str) -> str:
-    """Return where the card of an agent's endpoint is served: at its origin."""
+    """Return the URL at which an agent serves its card: a fixed path at its endpoint's origin."""
     parts = urlsplit(endpoint)
     return f"{parts.scheme}://{parts.netloc}{CARD_PATH}"
 
 
 class ServedCards:
-    """The looks of one replica.
+    """Fetches and compares the served cards for one replica.
 
     Args:
-        fetch: a document's text by its URL.
-        timeout_s: how long one look may take.
+        fetch: returns the text of the document at a URL.
+        timeout_s: the timeout of one fetch, in seconds.
     """
 
     def __init__(self, fetch: FetchDocument, *, timeout_s: float = TIMEOUT_S) -> None:
@@ -57,12 +59,12 @@ class ServedCards:
     async def compare(
         self, card: Mapping[str, Any], owner_did: str, clock_ms: int
     ) -> dict[str, Any]:
-        """Return what a registration says of the card that its agent serves.
+        """Return the `servedCard` member of a registration's reply.
 
         Args:
-            card: as it was registered, in its JSON form.
-            owner_did: on whose account the look is.
-            clock_ms: a monotonic clock, milliseconds.
+            card: the registered card as JSON, without standing bids.
+            owner_did: the DID under which the fetch is counted.
+            clock_ms: the time of a monotonic clock, in milliseconds.
         """
         endpoint = card["endpoint"]
         is_allowed = bool(endpoint) and self._looking < LOOKS_AT_ONCE

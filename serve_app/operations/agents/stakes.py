@@ -1,4 +1,4 @@
-"""Stakes, reputation and prices: what an agent puts up, what its work says of it, what work costs.
+"""Stakes and reputation of agents, and registered prices of capabilities.
 
 Reference: money.md (Stakes, Reputation, Prices). Decision stakes-and-slashing.
 """
@@ -46,7 +46,7 @@ from serve_app.operations.whose import known_did, money_did_in_path
 
 OPERATIONS = Operations("market", "agents")
 
-# Of agents whose counts differ from history: who looks at more looks at the database.
+# The most differing agents that a comparison lists.
 DIFFERENCES_MAX = 100
 
 
@@ -110,7 +110,7 @@ async def _moved(call: Call, kind: type[DepositStake | WithdrawStake]) -> Reply:
 async def slash_stake(call: Call) -> Reply:
     """Slash what an agent has locked for a node (administrators).
 
-    The workflow's payer gets it.
+    The slashed credits go to the workflow's payer.
     """
     body = call.given(Slash)
     command = SlashStake(
@@ -153,7 +153,8 @@ async def get_stake(call: Call) -> Json:
 async def get_reputation(call: Call) -> Json:
     """Read an agent's reputation.
 
-    Made of the outcomes that count for it now; without any it is neutral.
+    It is computed from the outcomes that currently count. Without outcomes it is neutral. For an
+    agent that asks a price, only outcomes of paid work count.
     """
     did = call.path_values["did"]
     known = await known_did(call, did)
@@ -264,6 +265,6 @@ def _priced(capability_id: str, price: Price) -> dict[str, Any]:
     """Return the specification's record of a price."""
     if isinstance(price, FixedPrice):
         return {"capabilityId": capability_id, "price_cents": price.micro // MICRO_PER_CENT}
-    # At most 15 significant digits, so the double prints as the decimal that was registered.
+    # A rate has at most 15 significant digits, so the double prints as the registered decimal.
     rates = {"inputRate": float(price.input_rate), "outputRate": float(price.output_rate)}
     return {"capabilityId": capability_id, "pricing": {"model": PER_TOKEN, **rates}}

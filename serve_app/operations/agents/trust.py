@@ -1,7 +1,7 @@
-"""Revocation: whom to trust no more, since when and until when.
+"""Revocations: revoke an agent, lift a revocation, read revocations.
 
-A revoked agent gets no work and is paid for none. Its agent's owner and administrators may revoke
-it, and it itself. Reference: features.md (Revocation); decision permissions-and-keys.
+A revoked agent gets no work and no payment. The agent, its owner and administrators may revoke an
+agent. Reference: features.md (Revocation); decision permissions-and-keys.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ OPERATIONS = Operations("trust")
 async def revoke(call: Call) -> Reply:
     """Revoke an agent: it gets no work and no payment.
 
-    The reply is sent when every owner knows it.
+    The reply is sent when every owner process has read the revocation.
     """
     body = call.given(RevocationRequest)
     did = body.did
@@ -112,7 +112,10 @@ async def list_revoked(call: Call) -> Json:
 
 
 def _record(row: RowDict, call: Call) -> dict[str, Any]:
-    """Return a revocation in force; its evidence for those it is between, and administrators."""
+    """Return a revocation in force.
+
+    Only the revoked DID, the DID that revoked it and administrators see the evidence.
+    """
     is_theirs = call.may((row["did"], row["revoked_by_did"]))
     return shown(Revocation, row, revoked=True, evidence=row["evidence"] if is_theirs else None)
 

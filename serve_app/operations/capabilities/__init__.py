@@ -1,1 +1,1 @@
-"""Operations on capabilities: their versions."""
+"""Operations on capabilities and their versions."""

@@ -1,1 +1,1 @@
-"""Operations about events: audit entries that are sent and followed."""
+"""Operations on webhooks, which send audit entries to callers."""

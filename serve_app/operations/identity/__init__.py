@@ -1,1 +1,1 @@
-"""What the API does about identity."""
+"""Operations on identities: DIDs, names, key rotation, recovery, inheritance."""

@@ -1,7 +1,8 @@
-"""Who inherits an agent: set, read and cancelled by its owner; run by the timekeeper.
+"""Inheritance of agents: set, read and cancel the heir of an agent.
 
-Only those it is between know of it: the owner, the agent, the heir. Reference: features.md
-(Inheritance). Decision agent-identity.
+The owner of the agent sets and cancels the heir. The timekeeper executes the inheritance. Only the
+owner, the agent, the heir and administrators may see it. Reference: features.md (Inheritance).
+Decision agent-identity.
 """
 
 from __future__ import annotations

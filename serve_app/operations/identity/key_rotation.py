@@ -1,7 +1,8 @@
-"""The keys of agents: replaced by the word of the current one, listed with their times.
+"""Keys of agents: rotate a key, and list the key history.
 
-The proof is the credential, whichever caller brings it, and worth something once, because no key of
-a DID is ever accepted again. Reference: features.md (Key rotation). Decision agent-identity.
+A rotation needs a proof: a signature by the current key. Any caller may submit the proof. A proof
+can be used only once, because the ledger never accepts a former key of a DID again. Reference:
+features.md (Key rotation). Decision agent-identity.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ OPERATIONS = Operations("trust")
 async def rotate(call: Call) -> Json:
     """Rotate the key of an agent with a proof by the current key.
 
-    The reply is sent when every owner knows it.
+    The reply is sent when every owner process has read the new key.
     """
     body = call.given(AgentKeyRotation)
     did, services = body.agent_did, call.services
@@ -61,10 +62,15 @@ async def rotate(call: Call) -> Json:
 
 
 def new_key_of(did: str, given: str) -> str:
-    """Return a key that an agent shall get, base64 of its 32 bytes.
+    """Return the new public key of an agent in its canonical form: base64 of 32 bytes.
+
+    Args:
+        did: the agent.
+        given: the key in the body.
 
     Raises:
-        ServiceError: INVALID_REQUEST; CONFLICT for a DID whose key is its name.
+        ServiceError: INVALID_REQUEST: the key is invalid. CONFLICT: the DID is a `did:key`, whose
+            key cannot change.
     """
     if key_of_did(did) is not None:
         raise ServiceError(

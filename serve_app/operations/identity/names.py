@@ -1,6 +1,7 @@
-"""Names of agents: registered by the agent's owner, resolved by anyone with a key, for a time.
+"""Names of agents: register, renew, transfer, release and resolve them.
 
-Reference: features.md (Names). Decision agent-identity.
+The owner of an agent registers its names. Names expire. Any caller with the scope `identity:read`
+can resolve a name. Reference: features.md (Names). Decision agent-identity.
 """
 
 from __future__ import annotations

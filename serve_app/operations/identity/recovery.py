@@ -1,8 +1,7 @@
-"""Recovery of agents' keys: guardians are named, requests made, signed, read and cancelled.
+"""Recovery of agents' keys: set guardians; make, sign, read and cancel recovery requests.
 
-Signatures are verified here and never taken on trust; the ledger decides what they are enough for.
-Only those it is between know of a request. Reference: features.md (Recovery). Decision
-agent-identity.
+This module verifies every signature. The ledger decides whether the signatures suffice. Only the
+parties of a request may see it. Reference: features.md (Recovery). Decision agent-identity.
 """
 
 from __future__ import annotations
@@ -50,13 +49,13 @@ async def set_guardians(call: Call) -> Json:
         delay_hours=body.delay_hours,
     )
     await call.commit(command)
-    # None where the agent has passed to another owner meanwhile.
+    # The row is missing if the agent has passed to another owner meanwhile.
     row = found(await _guardians(call, did), f"the guardians of {did[:255]}")
     return {"success": True, "id": did, **_guardians_record(row)}
 
 
 async def _check_guardians(call: Call, did: str, body: GuardiansSetting) -> None:
-    """Refuse guardians who could never recover the key.
+    """Refuse guardians that could never recover the key.
 
     Raises:
         ServiceError: INVALID_REQUEST.
@@ -126,11 +125,18 @@ async def request(call: Call) -> Json:
 async def _verified(
     call: Call, did: str, sent_key: str, request_id: str, signatures: list[GuardianSignature]
 ) -> tuple[tuple[str, str], ...]:
-    """Return those who have signed, each with the key by which.
+    """Verify all signatures, and return the DIDs of the signers with their keys.
+
+    Args:
+        call: the request.
+        did: the agent.
+        sent_key: the agent's new key as the body has it.
+        request_id: the id of the recovery request.
+        signatures: the signatures in the body.
 
     Raises:
-        ServiceError: INVALID_REQUEST, too many or one twice; INVALID_SIGNATURE, where any is not by
-            the current key of a guardian or the custodian.
+        ServiceError: INVALID_REQUEST: too many signatures, or two of the same DID.
+            INVALID_SIGNATURE: a signature is not by the current key of a guardian or the custodian.
     """
     dids = [one.did for one in signatures]
     if len(dids) > GUARDIANS_MAX + 1 or len(set(dids)) < len(dids):
@@ -194,13 +200,15 @@ async def cancel(call: Call) -> Json:
 
 
 async def _visible(call: Call, *, is_signed: bool = False) -> RowDict:
-    """Return the request in the path, where the caller may know of it.
+    """Return the recovery request in the path.
 
     Args:
-        is_signed: one with a signature in the body may, too: it is judged next.
+        call: the request.
+        is_signed: a call with a signature in its body may see the request too. The caller of this
+            function must then verify the signature.
 
     Raises:
-        ServiceError: NOT_FOUND.
+        ServiceError: NOT_FOUND if the request does not exist or is hidden from the caller.
     """
     request_id = call.path_values["recovery_id"]
     row = found(await recovery_row(call.services.reader, request_id), f"the recovery {request_id}")
@@ -230,7 +238,10 @@ def _signers(row: RowDict) -> frozenset[str]:
 
 
 async def _keys_of(call: Call, dids: Collection[str]) -> dict[str, str]:
-    """Return the keys that these DIDs are, or that the registry has of them."""
+    """Return the current keys of DIDs: of a `did:key` the key in the DID, else the registered key.
+
+    A DID without a key is missing in the result.
+    """
     keys = await current_keys(call.services.reader, dids) if dids else {}
     return {**keys, **{did: key for did in dids if (key := key_of_did(did)) is not None}}
 
@@ -239,7 +250,7 @@ def _record(row: RowDict) -> dict[str, Any]:
     request_id, did, new_key = str(row["id"]), row["agent_did"], row["new_key"]
     completes_at = None
     if row["status"] == "waiting":
-        # As measured now: what the service is not ready for comes on top.
+        # An estimate as of now: time in which the service is not ready is added to the delay.
         completes_at = iso_time(row["waiting_ms"] + row["delay_ms"])
     return shown(
         Recovery,

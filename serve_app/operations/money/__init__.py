@@ -1,3 +1,3 @@
-"""Operations on money: the ledger, accounts, invoices, disputes, quotas."""
+"""Operations on money: ledger entries, accounts, invoices, disputes, quotas."""
 
 from __future__ import annotations

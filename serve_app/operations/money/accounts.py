@@ -1,4 +1,4 @@
-"""Money as its owner reads it: accounts, balances, entries, deposits, and the check of the books.
+"""Accounts, balances, entries, deposits, escrows, budgets, and the check of the books.
 
 Reference: money.md (Accounts, Entries, Escrow, Checking the books).
 """
@@ -63,7 +63,7 @@ async def get_history(call: Call) -> Json:
     rows = await history(call.services.reader, did, before_id=number_after(page), **page.rows)
 
     def form(row: RowDict) -> dict[str, Any]:
-        """Return an entry as an event of its owner's history, with its sign for the wallet."""
+        """Return an entry as a history event. `change` has the entry's sign for the wallet."""
         return shown(
             HistoryEvent,
             row,
@@ -90,7 +90,7 @@ async def get_escrow(call: Call) -> Json:
     stored = await paid_workflow(call, call.path_values["workflow_id"])
     row = await call.services.reader.escrow(stored.id)
     if row is None:
-        # Its estimate exceeded its budget: nothing was ever held.
+        # The estimate exceeded the budget, so no escrow was made.
         raise not_found(f"an escrow of the workflow {stored.id}")
     amount = credits_number(row["amount"])
     return shown(Escrow, row, amount=amount, currency=CURRENCY)
@@ -106,7 +106,7 @@ async def get_escrow(call: Call) -> Json:
 async def get_budget(call: Call) -> Json:
     """Read a workflow's budget.
 
-    It is the payer's own, else what the estimate held.
+    Without a budget in the manifest, the budget is the held estimate.
     """
     stored = await paid_workflow(call, call.path_values["workflow_id"])
     escrow = await call.services.reader.escrow(stored.id)
@@ -115,7 +115,7 @@ async def get_budget(call: Call) -> Json:
     budget_micro = read_stored_manifest(row["manifest"]).budget_micro
     most = stored.row["hold_micro"] if budget_micro is None else budget_micro
     spent = stored.row["spent_micro"]
-    # What may be and what is left is rounded down, what is spent rounded up.
+    # The maximum and the rest are rounded down to cents; the spent amount is rounded up.
     return shown(
         Budget,
         stored.row,
@@ -205,7 +205,11 @@ async def transactions(call: Call) -> Json:
 
 
 async def _whose(call: Call, asked: str | None) -> str:
-    """Return whose money is asked for; whether another's exists is not disclosed."""
+    """Return the requested DID, or the caller's DID by default.
+
+    Raises:
+        ServiceError: NOT_FOUND if the caller may not see the DID's money.
+    """
     did = call.caller.did if asked is None else asked
     await check_money_party(call, (did,), f"the account {did[:255]}")
     return did

@@ -1,4 +1,4 @@
-"""Disputes: opened by the parties of a workflow, decided by an administrator.
+"""Disputes: the parties of a workflow open them; operators resolve them.
 
 Reference: money.md (Disputes and refunds); decision refunds-disputes-invoices-quotas.
 """
@@ -35,7 +35,7 @@ from serve_app.http.lists import id_after, listed, page_of
 from serve_app.operations.views import shown
 from serve_app.operations.whose import check_money_party, visible_record
 
-# What one may complain about without a workflow.
+# The types of disputes that need no workflow.
 TYPES_AT_LARGE: Final = ("fraud", "other")
 
 OPERATIONS = Operations("disputes", "ledger")
@@ -43,7 +43,7 @@ OPERATIONS = Operations("disputes", "ledger")
 
 @dataclass(frozen=True, slots=True)
 class _Subject:
-    """What a dispute is about: whom, in which workflow, at which node."""
+    """The subject of a dispute: the accused DID, the workflow and the node, as far as named."""
 
     workflow_id: str | None
     respondent_did: str | None
@@ -82,10 +82,10 @@ async def open_dispute(call: Call) -> Json:
 async def resolve(call: Call) -> Json:
     """Resolve a dispute (operators).
 
-    A refund comes from the agent and the fee, as far as they have it.
+    A refund is taken from the agent and from the fee, as far as they have the credits.
     """
     body = call.given(Resolution)
-    # The right is an operator's, who is no party: a holder sees every dispute.
+    # Operators with this right are not parties of the dispute, so parties are not checked.
     row = await _stored(call)
     command = ResolveDispute(
         dispute_id=row["id"],
@@ -122,7 +122,11 @@ async def list_disputes(call: Call) -> Json:
 
 
 async def _subject(call: Call, body: DisputeRequest) -> _Subject:
-    """Find out who is accused of what; the payer accuses agents, an agent the payer."""
+    """Return the subject of a dispute. A payer accuses an agent; an agent accuses the payer.
+
+    Raises:
+        ServiceError: INVALID_REQUEST, NOT_FOUND or FORBIDDEN.
+    """
     accused, node_id, workflow_id = body.respondent_did, body.node_id, body.workflow_id
     if workflow_id is None:
         if body.dispute_type not in TYPES_AT_LARGE:
@@ -147,7 +151,11 @@ async def _subject(call: Call, body: DisputeRequest) -> _Subject:
 
 
 def _accused_agent(stored: StoredWorkflow, nodes: list[RowDict], accused: str | None) -> str | None:
-    """Return the agent that a payer's complaint is about: the named one, else the only one."""
+    """Return the agent that the payer accuses: the named agent, or the only agent, or None.
+
+    Raises:
+        ServiceError: INVALID_REQUEST: the named DID is not an agent of the disputed nodes.
+    """
     agents = {did for node in nodes for did in _agents_of(node)} - {stored.payer_did}
     if accused is not None:
         if accused not in agents:
@@ -162,7 +170,11 @@ def _agents_of(node: RowDict) -> set[str]:
 
 
 async def _readable(call: Call) -> RowDict:
-    """Return the dispute of the path, if the caller or one of its agents is a party of it."""
+    """Return the dispute in the path. The caller or one of its agents must be a party.
+
+    Raises:
+        ServiceError: NOT_FOUND if the dispute does not exist or is hidden from the caller.
+    """
     row = await _stored(call)
     parties = (row["complainant_did"], row["respondent_did"])
     await check_money_party(call, parties, _what(call))
@@ -170,7 +182,11 @@ async def _readable(call: Call) -> RowDict:
 
 
 async def _stored(call: Call) -> RowDict:
-    """Return the dispute of the path without a look at the caller."""
+    """Return the dispute in the path without checking the caller.
+
+    Raises:
+        ServiceError: NOT_FOUND.
+    """
     row = await dispute_row(call.services.reader, call.path_values["dispute_id"])
     return found(row, _what(call))
 
@@ -186,7 +202,7 @@ async def _shown(call: Call, dispute_id: str, **more: Any) -> Json:
 
 
 def dispute_record(row: RowDict) -> dict[str, Any]:
-    """Return a dispute in its JSON form. Reference: money.md (Disputes and refunds)."""
+    """Return a dispute's JSON record. Reference: money.md (Disputes and refunds)."""
     asked = row["refund_asked_micro"]
     return shown(
         Dispute,

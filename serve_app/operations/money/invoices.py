@@ -1,4 +1,4 @@
-"""Invoices over what a payer has paid: by period or by workflow; an administrator settles them.
+"""Invoices of a payer's payments in a period or for a workflow. Administrators settle them.
 
 Reference: money.md (Invoices); decision refunds-disputes-invoices-quotas.
 """
@@ -40,7 +40,7 @@ from serve_app.http.lists import id_after, listed, page_of
 from serve_app.operations.views import iso_time, shown
 from serve_app.operations.whose import paid_workflow
 
-# An invoice is added up again so often when the ledger was written to meanwhile.
+# How often an invoice is added up when other commits interfere.
 STALE_TRIES: Final = 5
 STALE_PAUSE_S: Final = 0.05
 
@@ -65,11 +65,11 @@ async def create(call: Call) -> Json:
     else:
         start_ms, end_ms = _period(body)
         now_ms = call.services.now_ms()
-        if end_ms > now_ms:  # before anything is read: no invoice of such a period stands
+        if end_ms > now_ms:  # Refused before any read: no invoice of such a period can exist.
             expected = f"a time not after {iso_time(now_ms)}"
             raise invalid("periodEnd", str(iso_time(end_ms)), expected)
     lock = call.services.invoicing.of(payer_did)
-    await lock.acquire()  # a client that leaves before has begun nothing
+    await lock.acquire()  # If the client disconnects while it waits here, nothing has begun.
     work = _standing_or_issued(call, lock, payer_did, (start_ms, end_ms), workflow_id)
     return {"success": True, **invoice_record(await call.services.to_the_end(work))}
 
@@ -81,11 +81,18 @@ async def _standing_or_issued(
     period: tuple[int, int],
     workflow_id: str | None,
 ) -> RowDict:
-    """Return the invoice that is asked for: the one that stands, or a new one.
+    """Return the requested invoice: an existing one, or a new one.
 
     Args:
-        lock: the payer's, taken; it is released at the end, which a client that leaves waits for no
-            longer.
+        call: the request.
+        lock: the payer's lock, acquired. This function releases it, because it continues when the
+            client has disconnected and the handler has ended.
+        payer_did: the payer.
+        period: start and end of the period, Unix milliseconds; (0, 0) for a workflow.
+        workflow_id: the workflow; None for a period.
+
+    Raises:
+        ServiceError: CONFLICT: an existing invoice overlaps; or OVERLOADED.
     """
     try:
         standing = await standing_invoice(call.services.reader, payer_did, period, workflow_id)
@@ -101,7 +108,7 @@ async def _standing_or_issued(
 async def _issue(
     call: Call, payer_did: str, period: tuple[int, int], workflow_id: str | None
 ) -> RowDict:
-    """Add up and commit; once more when something came between the two."""
+    """Add up an invoice and commit it. Retry if another commit came between the two steps."""
     services = call.services
     empty = CreateInvoice(
         invoice_id=services.new_id(),
@@ -183,7 +190,11 @@ async def _settle(call: Call, status: Literal["paid", "void"]) -> Json:
 
 
 async def _readable(call: Call) -> RowDict:
-    """Return the invoice of the path, if the caller may know of it."""
+    """Return the invoice in the path.
+
+    Raises:
+        ServiceError: NOT_FOUND if the invoice does not exist or is hidden from the caller.
+    """
     invoice_id = call.path_values["invoice_id"]
     row = await invoice_row(call.services.reader, invoice_id)
     if row is None or not call.may((row["payer_did"],)):
@@ -192,7 +203,11 @@ async def _readable(call: Call) -> RowDict:
 
 
 async def _paid_workflow(call: Call, body: InvoiceRequest, workflow_id: str) -> tuple[str, str]:
-    """Return a workflow's id and payer, if the caller may have it invoiced."""
+    """Return the id and the payer of a workflow that the caller may have invoiced.
+
+    Raises:
+        ServiceError: INVALID_REQUEST or NOT_FOUND.
+    """
     for name, at_ms in (("periodStart", body.period_start), ("periodEnd", body.period_end)):
         if at_ms is not None:
             raise invalid(name, "a period and a workflow", "only one of them")
@@ -215,7 +230,7 @@ def _period(body: InvoiceRequest) -> tuple[int, int]:
 
 
 def invoice_record(row: RowDict) -> dict[str, Any]:
-    """Return an invoice in its JSON form. Reference: money.md (Invoices)."""
+    """Return an invoice's JSON record. Reference: money.md (Invoices)."""
     by = row["settled_by_did"]
     return shown(Invoice, row, invoice_id=row["id"], currency=CURRENCY, settled_by=by)
 

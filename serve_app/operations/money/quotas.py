@@ -1,7 +1,7 @@
-"""Quotas: what a payer may publish, set by administrators, checked before a publish by anybody.
+"""Quotas: limits of what a payer may publish. Operators set them, payers read and check them.
 
-The check here is advice; what binds is counted with the hold (`ledger/features/quotas.py`).
-Reference: money.md (Quotas), http.md (Request limits).
+The check here is only advice. The ledger enforces a quota when it holds the budget of a workflow
+(`ledger/features/quotas.py`). Reference: money.md (Quotas), http.md (Request limits).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ OPERATIONS = Operations("market", "ledger")
 async def set_quota(call: Call) -> Json:
     """Set the quota of a payer (operators).
 
-    Members that are left out keep their value; null lifts a limit.
+    Omitted members keep their value; null removes a limit.
     """
     did = value_of(Did, "did", call.path_values["did"])
     body = call.given(QuotaChange)

@@ -1,1 +1,1 @@
-"""Endpoints about peers and the routes to them."""
+"""Operations on peers, and on the routes to peers."""

@@ -1,3 +1,3 @@
-"""Proofs: what agents have signed, and what the deployment signs."""
+"""Operations on proofs: results that agents signed, and receipts that the deployment signs."""
 
 from __future__ import annotations

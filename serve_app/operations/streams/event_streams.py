@@ -1,4 +1,4 @@
-"""Streams of audit entries: those about one workflow, and all that the caller may see.
+"""Streams of audit entries: of one workflow, or of all entries that the caller may see.
 
 Reference: features.md (Streams).
 """
@@ -37,7 +37,7 @@ async def stream_workflow(call: Call) -> Reply:
     """Stream the audit entries about a workflow until it ends."""
     workflow_id = call.path_values["workflow_id"]
     after = _last_event_id(call, call.given(StreamQuery)) or 0
-    # Behind an entry that does not exist yet, the stream would miss the end.
+    # A position after the newest entry would make the stream miss the workflow's end.
     after = min(after, await newest_entry_id(call.services.reader))
     head = found(await visible_head(call, workflow_id), f"the workflow {workflow_id}")
     is_over = is_terminal(head.workflow.status)
@@ -76,8 +76,11 @@ def _streamed(call: Call, after: int, until: str | None, **filters: Any) -> Repl
     """Return the reply that streams entries.
 
     Args:
-        until: the workflow that they are about, and with which they end; None: any, without end.
-        filters: members of `EventStream`.
+        call: the request.
+        after: the id of the entry after which the stream begins.
+        until: the workflow whose entries are streamed until it ends; None: the entries of all
+            workflows, without an end.
+        filters: the attributes `workflow_id` and `types` of `EventStream`.
     """
     services, caller, address = call.services, call.caller, call.address
 
@@ -90,7 +93,7 @@ def _streamed(call: Call, after: int, until: str | None, **filters: Any) -> Repl
     stream = EventStream(tail=tail, after=after, is_permitted=is_permitted, asked=asked, **filters)
     return Reply(
         stream.sent(),
-        # Proxies that would hold events back let them through.
+        # Tells proxies not to buffer the events.
         headers=((b"x-accel-buffering", b"no"),),
         content_type=EVENT_STREAM.encode(),
         is_stream=True,

@@ -25,16 +25,18 @@ from ledger.reads.reader import LedgerReader
 from ledger.reads.stored import RowDict
 
 POLL_S: Final = 0.2
-# After a read that has failed.
+# The wait after a failed read.
 AWAY_S: Final = 1.0
 COMMENT_S: Final = 15.0
 # A page has at most 256 KiB of entries, or one larger entry.
 PAGES_MAX: Final = 32
-# The task skips more new entries than these: each stream reads its own of them.
+# If there are more new entries, the task skips them, and each stream reads its entries itself.
 BEHIND_MAX: Final = 10 * PAGE_ENTRIES
-# Streams that read from the database at the same time: other reads keep most connections.
+# Streams that may read from the database at the same time. The bound leaves most connections to
+# other reads.
 READING_MAX: Final = 2
-# The id lets a reader that has no event yet resume where its stream began.
+# The head has the id of the position at which the stream begins. A client that reconnects before
+# its first event resumes there.
 _HEAD: Final = b": callboard\nretry: 1000\nid: %d\n\n"
 _COMMENT: Final = b":\n\n"
 
@@ -42,7 +44,10 @@ _LOG = logging.getLogger("callboard.api")
 
 
 class _Page(NamedTuple):
-    """The entries from `after` + 1 to `position` that streams with `asked` may show, by key."""
+    """The entries from `after` + 1 to `position` that streams with `asked` may show.
+
+    `entries`: the rows by `EventStream.key`; under None all rows.
+    """
 
     after: int
     position: int
@@ -112,7 +117,7 @@ class EventTail:
         self._pages.clear()
 
     async def _read(self) -> bool:
-        """Keep a page of new entries and wake the streams; return whether there are more."""
+        """Store a page of new entries and wake the streams. Return whether more entries exist."""
         newest, after = await newest_entry_id(self.reader()), self._position
         if newest <= after:
             return False
@@ -135,13 +140,15 @@ class EventStream:
     """One open stream.
 
     Attributes:
-        tail: of this replica.
-        after: the id of the last entry that it has read, or after which it begins.
-        is_permitted: says whether the reader's credential is still valid.
-        asked: the workflow or party whose entries it shows. It ends with that workflow.
-        types: it shows entries that have an event of one of these types; None: of any type.
-        workflow_id: the workflow that entries must be about; None: any or none.
-        ready: set when there may be new entries for it, or the replica stops.
+        tail: the replica's `EventTail`.
+        after: the id of the last entry that the stream has read; at first, the id after which the
+            stream begins.
+        is_permitted: returns whether the caller's credential is still valid.
+        asked: the workflow or the party whose entries the stream shows. With a workflow, the stream
+            ends when the workflow ends.
+        types: only entries with an event of one of these types are shown; None: all types.
+        workflow_id: only entries of this workflow are shown; None: all entries.
+        ready: set when new entries for the stream may exist, or the replica stops.
     """
 
     tail: EventTail
@@ -154,13 +161,13 @@ class EventStream:
 
     @property
     def key(self) -> str | None:
-        """Key of its entries in a page: a workflow's id or a party's DID; None: all entries."""
+        """The key of the stream's entries in a page: a workflow's id, a party's DID, or None."""
         return self.asked.workflow_id or self.asked.party
 
     async def sent(self) -> AsyncGenerator[bytes, None]:
-        """Yield the head, then events, and a comment when nothing was sent for 15 s.
+        """Yield the head, then events. Yield a comment if nothing was sent for `COMMENT_S`.
 
-        It ends when the workflow or the credential ends, or the replica stops.
+        The generator ends when the workflow ends, the credential ends, or the replica stops.
         """
         yield _HEAD % self.after
         clock = asyncio.get_running_loop().time
@@ -181,9 +188,9 @@ class EventStream:
             self.tail.streams.discard(self)
 
     def _frame(self, row: RowDict) -> bytes:
-        """Return an entry as server-sent event, empty if the stream does not show the entry.
+        """Return an entry as a server-sent event; empty if the stream does not show the entry.
 
-        Agents may not see a workflow's end. They are sent its id only, as the last event.
+        Agents may not see the entry of a workflow's end. They get only its id as the last event.
         """
         is_shown = (
             row["id"] > self.after
@@ -193,7 +200,7 @@ class EventStream:
         )
         if not is_shown:
             return b"id: %d\n\n" % row["id"] if self._ends_with(row) else b""
-        if "frame" not in row:  # one for all streams
+        if "frame" not in row:  # The frame is made once for all streams.
             head = f"id: {row['id']}\nevent: {row['event_types'][0]}\ndata: "
             row["frame"] = f"{head}{entry_text(row)}\n\n".encode()
         frame: bytes = row["frame"]

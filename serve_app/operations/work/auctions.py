@@ -1,7 +1,8 @@
-"""Auctions of nodes: their terms while they are open, their bids once closed, and bidding.
+"""Auctions of nodes: reading an auction, and bidding.
 
-An auction is its payer's, administrators' and those bidders' to see whose agent offers the
-capability, or has bid. A standing bid is its owner's and administrators' to see.
+While an auction is open, its terms are shown; when it is closed, also its bids. The payer,
+administrators, and callers whose agent offers the capability or has bid may see an auction. A
+standing bid is shown only to its agent, the agent's owner and administrators.
 Reference: money.md (Auctions). Decision auctions.
 """
 
@@ -60,7 +61,17 @@ async def place_bid(call: Call) -> Json:
 async def bid_in(
     call: Call, offered: tuple[str, Offer], workflow_id: str, node: str, rounds: list[RowDict]
 ) -> dict[str, Any]:
-    """Place a bid in the last round of an auction that the caller may see; return it."""
+    """Place a bid in the last round of an auction that the caller may see, and return the reply.
+
+    Args:
+        call: the request.
+        offered: the DID of the agent, and its offer.
+        workflow_id, node: the node that is auctioned.
+        rounds: the rows of the auction's rounds, in order.
+
+    Raises:
+        ServiceError: CONFLICT, FORBIDDEN, INVALID_REQUEST or another refusal of the ledger.
+    """
     agent_did, offer = offered
     last = rounds[-1]
     if last["status"] != "open":
@@ -88,10 +99,19 @@ async def bid_in(
 async def keep_bid(
     call: Call, offered: tuple[str, Offer], workflow_id: str, name: str, node: StoredNode
 ) -> dict[str, Any]:
-    """Keep a bid for a node that has its agent, or takes no bids now; return it.
+    """Store a bid for a node that has no open auction, and return the reply.
 
-    Of a workflow that has ended it is not kept: the reply is the same, so that a client need not
-    know how fast another agent is.
+    If the workflow has ended, the bid is not stored, but the reply is the same. So the reply to a
+    bidder does not depend on how fast another agent has finished.
+
+    Args:
+        call: the request.
+        offered: the DID of the agent, and its offer.
+        workflow_id, name: the workflow and the name of the node.
+        node: the node in the manifest.
+
+    Raises:
+        ServiceError: CONFLICT, FORBIDDEN, INVALID_REQUEST or another refusal of the ledger.
     """
     agent_did, offer = offered
     await _check_bidder(call, agent_did, node.offered_id)
@@ -116,17 +136,17 @@ async def keep_bid(
 
 
 async def _check_bidder(call: Call, agent_did: str, capability_id: str) -> None:
-    """Refuse a bid for another's agent, or for one that does not offer the capability.
+    """Refuse a bid for an agent of another owner, or for an agent without the capability.
 
-    The ledger decides who may bid, but it looks for a bid of the agent first, and who has bid is
-    not for everybody to know.
+    The ledger also checks this, but only after it has looked for an earlier bid of the agent. Its
+    refusal could therefore disclose to any caller that the agent has bid.
 
     Raises:
         ServiceError: FORBIDDEN; INVALID_REQUEST.
     """
     known = await call.services.reader.agent(agent_did)
     if known is None or known["status"] != "active":
-        return  # the ledger says that there is none
+        return  # The ledger refuses the bid: no active agent has this DID.
     if not call.is_party((agent_did, known["owner_did"])) and not call.caller.is_admin:
         detail = f"only {agent_did}, its owner or an administrator may bid for it"
         raise ServiceError(ErrorCode.FORBIDDEN, detail)
@@ -135,10 +155,10 @@ async def _check_bidder(call: Call, agent_did: str, capability_id: str) -> None:
 
 
 async def _committed(call: Call, command: PlaceBid | KeepBid) -> dict[str, Any]:
-    """Commit a bid; return what a reply says of it.
+    """Commit a bid, and return the members of the reply that describe the bid.
 
     Raises:
-        ServiceError: CONFLICT for an agent's second bid, or as the ledger refuses it.
+        ServiceError: CONFLICT for an agent's second bid, or another refusal of the ledger.
     """
     done = ServiceError(
         ErrorCode.CONFLICT,
@@ -149,7 +169,7 @@ async def _committed(call: Call, command: PlaceBid | KeepBid) -> dict[str, Any]:
 
 
 def _received(command: PlaceBid | KeepBid, received_ms: int) -> dict[str, Any]:
-    """Return what a reply says of a bid, wherever it went."""
+    """Return the members of a reply that describe a bid, counted or not."""
     stake_micro = command.stake_offered_micro
     return {
         "ok": True,
@@ -170,7 +190,7 @@ async def visible_rounds(
     """Return the rounds of an auction that the caller may see.
 
     Raises:
-        ServiceError: `unknown`, where there is none or it is not for the caller to see.
+        ServiceError: `unknown`, if the auction does not exist or is hidden from the caller.
     """
     rounds = await auction_rows(call.services.reader, workflow_id, node)
     if not rounds or not await may_bid(call, workflow_id, node, rounds[-1]["capability_id"]):
@@ -179,7 +199,10 @@ async def visible_rounds(
 
 
 async def may_bid(call: Call, workflow_id: str, node: str, capability_id: str) -> bool:
-    """Say whether the caller may know of a node as one to bid for: its payer, and who offers it."""
+    """Return whether the caller may see the auction of a node.
+
+    The payer and administrators may, and callers whose agent offers the capability or has bid.
+    """
     head = await call.services.reads.head(workflow_id, call.caller.did)
     payers = (head.workflow.payer_did,) if head is not None else ()
     return call.may(payers) or await can_bid(
@@ -188,7 +211,7 @@ async def may_bid(call: Call, workflow_id: str, node: str, capability_id: str) -
 
 
 async def _in_path(call: Call) -> tuple[str, str, list[RowDict]]:
-    """Return the workflow's id, the node and the rounds of the path's auction.
+    """Return the workflow's id, the node and the rounds of the auction in the path.
 
     Raises:
         ServiceError: NOT_FOUND.

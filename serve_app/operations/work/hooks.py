@@ -41,7 +41,7 @@ OPERATIONS = Operations("schedules")
 
 
 class HookBody:
-    """The body of a call, `$.trigger.result` of its run."""
+    """The body of a call of a hook. The run can map it as `$.trigger.result`."""
 
     @classmethod
     def described_schema(cls, schemas: Schemas) -> Schema:
@@ -61,9 +61,12 @@ class HookBody:
 async def call_hook(call: Call) -> Reply:
     """Start a run of a webhook trigger.
 
-    1. Find the trigger. 2. Check the signature that it asks for. 3. A known delivery is answered
-    as before, also by a paused trigger. 4. Count a new one against the trigger's rate. 5. Publish;
-    the ledger refuses another body under the same delivery id.
+    1. Find the trigger.
+    2. Check the signature if the trigger requires one.
+    3. If the delivery has started a run before, skip step 4, also if the trigger is paused.
+    4. Count the new delivery against the trigger's rate limit.
+    5. Publish the run. A repeated delivery gets the first reply. The ledger refuses a different
+       body under the same delivery id.
     """
     services, token = call.services, call.path_values["token"]
     row = await trigger_of_token(services.reader, hook_token_hash(token))  # 1
@@ -93,13 +96,14 @@ async def _published(call: Call, row: RowDict, run: TriggerRun, cause: dict[str,
         return await start_run(call, row, run, cause, request_hash=request_hash)
     except ServiceError as error:
         if error.code is ErrorCode.KEY_REUSED:
-            await _has_started(call, run)  # else it was refused during this call
+            # Raises CONFLICT if a concurrent call with this delivery id was refused meanwhile.
+            await _has_started(call, run)
             detail = (
                 f"delivery {cause['deliveryId']} was already received with a different body:"
                 f" use a new {_SIGNED[0]}"
             )
             raise ServiceError(ErrorCode.KEY_REUSED, detail) from None
-        if error.code is ErrorCode.CONFLICT:  # many senders retry a 503 but not a 409
+        if error.code is ErrorCode.CONFLICT:  # Many senders retry after 503 but not after 409.
             detail = "the trigger was changed during the call: repeat it"
             raise ServiceError(ErrorCode.OVERLOADED, detail) from None
         if error.code in LEFT_DUE:
@@ -111,13 +115,14 @@ async def _published(call: Call, row: RowDict, run: TriggerRun, cause: dict[str,
 async def start_run(
     call: Call, row: RowDict, run: TriggerRun, cause: dict[str, Any], **others: Any
 ) -> Reply:
-    """Publish a run that a caller starts, and return the reply.
+    """Publish a run of a trigger, and return the reply.
 
     Args:
-        row, run, cause, others: as of `run_request`.
+        call: the request that starts the run.
+        row, run, cause, others: as for `run_request`.
 
     Raises:
-        ServiceError: as `publish` and `run_request`.
+        ServiceError: as for `publish` and `run_request`.
     """
     services = call.services
     workflow_id, task_id = services.new_workflow_id(), services.new_id()
@@ -146,7 +151,7 @@ def hook_url(settings: Settings, row: RowDict) -> str:
     """Return the URL of a hook.
 
     Raises:
-        ServiceError: INTERNAL_ERROR.
+        ServiceError: INTERNAL_ERROR: the stored secret cannot be decrypted.
     """
     return f"{settings.url}{HOOK_PATH}{_token_and_secret(settings, row)[0]}"
 
@@ -181,7 +186,7 @@ def _check_signature(call: Call, row: RowDict) -> None:
     headers = {name: call.headers.get(name.encode(), b"").decode("latin-1") for name in _SIGNED}
     try:
         Webhook(secret).verify(call.body, headers, json_parse=False)
-    except (WebhookVerificationError, ValueError):  # a header of another form is a ValueError
+    except (WebhookVerificationError, ValueError):  # ValueError: a header has an invalid format.
         detail = (
             "the hook needs a valid Standard Webhooks signature, made in the last 5 minutes:"
             f" {', '.join(_SIGNED)}"
@@ -190,10 +195,10 @@ def _check_signature(call: Call, row: RowDict) -> None:
 
 
 def _delivery_of(call: Call) -> str:
-    """Return the id of a delivery: its `webhook-id`, else its idempotency key, else a new one.
+    """Return the id of a delivery: its `webhook-id`, else its idempotency key, else a new id.
 
     Raises:
-        ServiceError: INVALID_REQUEST.
+        ServiceError: INVALID_REQUEST: the `webhook-id` is empty, too long or not printable ASCII.
     """
     given = call.headers.get(_SIGNED[0].encode())
     if given is None:
@@ -206,7 +211,7 @@ def _delivery_of(call: Call) -> str:
 
 
 async def _count(call: Call, row: RowDict) -> None:
-    """Count a run for the rate of its trigger.
+    """Count a run against the rate limit of its trigger.
 
     Raises:
         ServiceError: RATE_LIMITED.

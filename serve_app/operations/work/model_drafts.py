@@ -1,10 +1,11 @@
-"""Asks the deployment's model for drafts, within bounds.
+"""Requests drafts from the deployment's language model, within limits.
 
-Theory of operation: a replica has a number of calls at once, of which a caller has its share of
-what is free, and a caller a number of calls a minute: each costs the operator money. What the model
-does not give in time or in form is no error: the draft by words is told, with a note of the reason.
-Callers without an account of their own are told drafts by words alone, because what bounds a caller
-bounds none of them. Decision planning.
+Theory of operation: each call of the model costs the operator money. So a replica has a maximum of
+concurrent calls, of which a caller gets a share of the free ones, and each caller has a maximum of
+calls per minute. If the model does not answer in time or answers in a wrong form, the caller gets
+the draft that matches words, with a note of the reason. Callers without an account always get the
+draft that matches words: limits per caller do not bound them, because anybody can make new DIDs.
+Decision planning.
 """
 
 from __future__ import annotations
@@ -28,23 +29,23 @@ from serve_app.http.compiling import IN_LOOP_BYTES_MAX, in_thread
 log = logging.getLogger("callboard.api")
 
 CALLERS_MAX: Final = 4_096
-# Of one replica.
+# Concurrent calls of one replica, and calls per minute and caller.
 CALLS_MAX: Final = 8
 CALLER_RATE: Final = 10
 
 
 class NoModelDraft(Exception):
-    """The model made no draft; the text says why, for callers."""
+    """The model made no usable draft. The text is the reason that callers see."""
 
 
 class ModelDrafts:
-    """The calls of one replica.
+    """The calls of one replica to the language model.
 
     Args:
-        model: which is asked.
-        settings: how large a draft may be, and the share of a caller.
-        calls_max: calls at once.
-        rate: calls a minute and caller.
+        model: the model.
+        settings: the largest draft (nodes), and a caller's share of the free calls.
+        calls_max: concurrent calls, 1 or more.
+        rate: calls per minute and caller.
     """
 
     def __init__(
@@ -66,16 +67,16 @@ class ModelDrafts:
     async def propose(
         self, description: str, offers: Sequence[Offer], caller: Principal, clock_ms: int
     ) -> Plan:
-        """Return the model's draft, as far as what agents offer makes it one.
+        """Return the model's draft of a workflow.
 
         Args:
-            description: in the caller's words, which the model gets.
-            offers: among which it chooses, best first.
-            caller: on whose account the call is.
-            clock_ms: a monotonic clock, milliseconds.
+            description: the caller's description, which is sent to the model.
+            offers: the capabilities that the model may choose, best first.
+            caller: the caller, under whose DID the call is counted.
+            clock_ms: the time of a monotonic clock, in milliseconds.
 
         Raises:
-            NoModelDraft: there is none.
+            NoModelDraft: the caller may not call the model now, or the model gave no usable draft.
         """
         if caller.is_stranger or caller.rate_class == BY_ADDRESS:
             raise NoModelDraft("the model drafts for callers with an account of their own alone")
@@ -100,10 +101,11 @@ class ModelDrafts:
 
 
 def model_drafts_of(settings: Settings, **bounds: int) -> ModelDrafts | None:
-    """Return the calls to the model that these settings name, None where they name none.
+    """Return the `ModelDrafts` for the model in the settings; None without a model.
 
     Args:
-        bounds: as of `ModelDrafts`.
+        settings: the deployment's settings.
+        bounds: `calls_max` and `rate` of `ModelDrafts`.
     """
     if not settings.model_url:
         return None

@@ -1,6 +1,6 @@
-"""From a manifest to a `PublishRequest`: parse, compile, decide who pays, make the ids.
+"""Converts a manifest to a `PublishRequest`: compiles it, checks the payer, creates the ids.
 
-It decides nothing about agents or money; the workflow's owner does. Reference: features.md
+The owner process of the workflow decides everything about agents and money. Reference: features.md
 (Workflows).
 """
 
@@ -24,7 +24,7 @@ from serve_app.http.calls import Call
 from serve_app.operations.events.webhooks import check_publish_url
 from serve_app.services import Services
 
-# The refusals of a publish by what it asks for.
+# The refusals of a publish because of its manifest, its payer's credits or its payer's quota.
 PUBLISH_ERRORS: Final = (
     ErrorCode.INVALID_MANIFEST,
     ErrorCode.BUDGET_REQUIRED,
@@ -41,17 +41,19 @@ def publish_request(
     command_key: str = "",
     watcher: str = "",
 ) -> PublishRequest:
-    """Compile a manifest and make the request that starts it.
+    """Compile a manifest and return the request that publishes it.
 
     Args:
-        call: of the caller who publishes it.
-        manifest: checked in its form.
-        manifest_json: what is stored of it; parsing it gives the manifest again.
-        command_key: made of the caller's idempotency key; "" to make one of the task's new id.
-        watcher: the replica that is notified when it has finished, "" for none.
+        call: the caller's request.
+        manifest: the parsed manifest.
+        manifest_json: the JSON text of the manifest, which the ledger stores.
+        command_key: the ledger key from the caller's idempotency key; "" to derive the key from the
+            new task id.
+        watcher: the replica to notify when the workflow ends; "" for none.
 
     Raises:
-        ServiceError: INVALID_MANIFEST with every defect; FORBIDDEN for another's money.
+        ServiceError: INVALID_MANIFEST with all problems; FORBIDDEN if the caller may not spend the
+            payer's credits.
     """
     services, principal = call.services, call.caller
     compiled = compile_workflow(manifest, workflow_limits(services.settings))
@@ -83,7 +85,7 @@ def publish_request(
 def shown_secret(
     services: Services, request: PublishRequest | PackedPublish, workflow_id: str
 ) -> dict[str, str]:
-    """Return the member of a publish reply that shows the signing secret of its `webhookUrl`."""
+    """Return the `webhookSecret` member of a publish reply; no member without a `webhookUrl`."""
     if request.webhook_url is None:
         return {}
     secret, *_ = publish_secrets(services.settings.deployment_keys, workflow_id)
@@ -93,7 +95,7 @@ def shown_secret(
 def published(
     services: Services, request: PublishRequest | PackedPublish, reply: PublishReply
 ) -> dict[str, Any]:
-    """Return a publish reply in its JSON form. A dry run has no ids: nothing was stored."""
+    """Return the body of a publish reply. A dry run stores nothing, so its body has no ids."""
     error = {} if reply.error is None else {"error": reply.error}
     if request.is_dry_run:
         return {

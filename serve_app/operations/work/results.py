@@ -1,7 +1,7 @@
-"""Results: agents hand them in by `POST /v1/workflows/nodeResult`, and one is read by itself.
+"""Serves `POST /v1/workflows/nodeResult`, which submits a result, and the read of one result.
 
-No key is needed to hand one in: the unguessable `resultId` of the dispatch is the credential. One
-node's result is seen by those who see it in the record: the payer, administrators, its own agent.
+To submit a result an agent needs no API key: the unguessable `resultId` of the dispatch is the
+credential. The payer, administrators and the node's agent may read a result.
 Reference: features.md (Dispatch), money.md (Settlement); decision messages-and-large-values.
 """
 
@@ -51,14 +51,15 @@ from serve_app.http.repeats import once
 
 OPERATIONS = Operations("workflows")
 
-# Earlier attempts are known by their token too, and answered that they are late.
+# The tokens of so many recent attempts are recognised. The result of an earlier attempt then gets a
+# refusal that says that the result is late.
 ATTEMPTS_KNOWN_MAX: Final = 256
-# More than any of a body's names may have; it may be written with escapes.
+# The most bytes of a name's JSON text. The bound leaves room for names written with escapes.
 _NAME_BYTES_MAX: Final = 16 * 1024
 
 
 class _Names(Struct, rename="camel"):
-    """The members of a body that name a dispatch, as they are written."""
+    """The undecoded JSON texts of the members that identify a dispatch."""
 
     workflow_id: Raw | UnsetType = UNSET
     node_id: Raw | UnsetType = UNSET
@@ -71,7 +72,10 @@ _KNOWN: Final = NodeResultReply(status=NodeStatus.SUCCESS, is_repeat=True)
 
 @dataclass(frozen=True, slots=True)
 class _Dispatched:
-    """The dispatch that a token belongs to: of a node's attempt, or of its verification."""
+    """The dispatch that a token belongs to: an attempt of a node, or a verification of its result.
+
+    `verify_attempt`: the number of the verification; 0 for an attempt.
+    """
 
     node: Mapping[str, Any]
     attempt: int
@@ -79,7 +83,10 @@ class _Dispatched:
 
     @property
     def agent_did(self) -> str:
-        """The agent that it was sent to, as far as the row still tells."""
+        """The agent that got the dispatch; "" if the node's row has no agent.
+
+        For an earlier attempt this is the agent of the newest attempt.
+        """
         return str(self.node["verifier_did" if self.verify_attempt else "agent_did"] or "")
 
 
@@ -87,7 +94,7 @@ class _Dispatched:
     "POST",
     "/v1/workflows/nodeResult",
     scope=None,
-    rate=RateClass.EXEMPT,  # counted by the handler: the token alone tells who calls
+    rate=RateClass.EXEMPT,  # The handler counts the call: only the token identifies the caller.
     body=NodeResult,
     is_agent_reply=True,
     reply=NodeResultTaken,
@@ -103,11 +110,12 @@ class _Dispatched:
 async def node_result(call: Call) -> Reply:
     """Submit the result of a dispatch that the agent accepted earlier.
 
-    1. Count the call for its address, before anything is parsed. 2. Which dispatch does the token
-    name? Nothing else is parsed for that: the sender may be a stranger. 3. Count the call for its
-    agent; one that is allowed is given back to the address, which may be home to many agents.
-    4. Judge the result as a reply is judged. 5. Take it, once per idempotency key; whose key it is,
-    the token tells.
+    1. Count the call under its address, before anything is parsed.
+    2. Find the dispatch of the token. Parse only the names, because the sender may be a stranger.
+    3. Count the call under its agent. If the agent is within its limit, undo the count of the
+       address, because many agents may share an address.
+    4. Judge the result by the same rules as a synchronous reply.
+    5. Store the result, once per idempotency key. The token is the namespace of the key.
     """
     services = call.services
     await _counted(call, None)  # 1
@@ -121,7 +129,7 @@ async def node_result(call: Call) -> Reply:
         raise _unauthorized()
     stored = StoredWorkflow(row)
     judged = await _judged(call, stored, sent)  # 4
-    # Hashed, because what is stored must not be a credential.
+    # The token is stored as a hash, because it is a credential.
     holder = f"result:{hash_bytes(body.result_id.encode())}"
     taken = await once(call, holder, partial(_taken, stored=stored, sent=sent, judged=judged))  # 5
     return replace(taken, headers=(*headers, *taken.headers))
@@ -130,10 +138,16 @@ async def node_result(call: Call) -> Reply:
 async def _taken(
     call: Call, stored: StoredWorkflow, sent: _Dispatched, judged: HandedInResult | HandedInFailure
 ) -> Reply:
-    """1. What was stored before is answered from the row. 2. A large result is stored first. 3. The
-    owner decides and commits. 4. What it refuses because the workflow has ended may have been taken
-    meanwhile, and have ended it. What its payer has ended instead is refused (money.md, Task
-    settlement)."""
+    """Submit a judged result to the owner process, and return the reply.
+
+    1. If the result of this attempt is already stored, reply that it is a repeat.
+    2. Store a large result.
+    3. Send the result to the owner process, which decides and commits.
+    4. If the owner refuses because the workflow has ended, read the node again: this result may
+       have been stored meanwhile and have ended the workflow. Then reply that it is a repeat.
+
+    A repeat is refused if the payer has ended and paid the attempt (money.md, Task settlement).
+    """
     node = sent.node
     if _is_stored(node, sent):  # 1
         await _refuse_settled(call, stored.id, sent)
@@ -165,7 +179,7 @@ async def _taken(
 
 
 async def _refuse_settled(call: Call, workflow_id: str, sent: _Dispatched) -> None:
-    """Refuse a result of an attempt that its payer has ended and paid before.
+    """Refuse a result of an attempt that the payer has already ended and paid.
 
     Raises:
         ServiceError: ALREADY_SETTLED.
@@ -176,13 +190,13 @@ async def _refuse_settled(call: Call, workflow_id: str, sent: _Dispatched) -> No
 
 
 def _is_stored(node: Mapping[str, Any], sent: _Dispatched) -> bool:
-    """Say whether a node has the result of this attempt."""
+    """Return whether the node's stored result is the result of this attempt."""
     is_its = node["attempt"] == sent.attempt and not sent.verify_attempt
     return is_its and node["status"] == NodeStatus.SUCCESS
 
 
 def names_of(body: bytes) -> NodeResult:
-    """Return a body's members that name its dispatch, and build no other value.
+    """Return the members of a body that identify its dispatch. Other members are not decoded.
 
     Raises:
         ServiceError: INVALID_REQUEST.
@@ -190,7 +204,7 @@ def names_of(body: bytes) -> NodeResult:
     try:
         names = decode(body, type=_Names)
     except ValidationError:
-        return parsed(NodeResult, None)  # which refuses: no JSON object
+        return parsed(NodeResult, None)  # Raises INVALID_REQUEST: the body is not a JSON object.
     except (DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise not_json(error) from None
     values = {}
@@ -211,10 +225,11 @@ def names_of(body: bytes) -> NodeResult:
 
 
 async def _dispatched(call: Call, body: NodeResult) -> tuple[str, _Dispatched]:
-    """Return the workflow's id and the dispatch that the body's token belongs to.
+    """Return the workflow's id, and the dispatch that the body's token belongs to.
 
     Raises:
-        ServiceError: INVALID_REQUEST, or UNAUTHORIZED without a word about what exists.
+        ServiceError: INVALID_REQUEST; or UNAUTHORIZED, with a text that does not disclose which
+            workflows and nodes exist.
     """
     token = body.result_id.encode("utf-8", "replace")
     try:
@@ -247,9 +262,17 @@ def is_token(
     *,
     is_verification: bool,
 ) -> bool:
-    """Say whether a token is that of the node's attempt, or verification, of this number.
+    """Return whether a token belongs to the attempt or the verification with this number.
 
-    The row names the version of the open attempt's keys; earlier attempts may have earlier ones.
+    `row["key_version"]` is the version of the deployment keys of the newest attempt. For other
+    attempts and for verifications every version is tried.
+
+    Args:
+        keys: the deployment keys.
+        row: the node's row.
+        number: the number of the attempt or of the verification.
+        token: the token to check.
+        is_verification: whether `number` is a verification.
     """
     is_open = not is_verification and number == row["attempt"]
     newest = row["key_version"]  # 0 before the first attempt
@@ -269,7 +292,7 @@ def is_token(
 
 
 def _check_agent(agent_did: object, sent: _Dispatched) -> None:
-    """Refuse an agent that says it is another than the one that was asked.
+    """Refuse a result whose `agentDid` is not the agent that got the dispatch.
 
     Raises:
         ServiceError: UNAUTHORIZED.
@@ -285,17 +308,18 @@ def _check_agent(agent_did: object, sent: _Dispatched) -> None:
 
 
 def _unauthorized() -> ServiceError:
-    """Return the refusal of a token that names nothing."""
+    """Return the refusal of a token that belongs to no dispatch."""
     return ServiceError(
         ErrorCode.UNAUTHORIZED, "the resultId does not belong to a dispatch of this node"
     )
 
 
 async def _counted(call: Call, agent: Principal | None) -> tuple[tuple[bytes, bytes], ...]:
-    """Count the call; return the headers that say where the agent, or the address, stands.
+    """Count the call against a rate limit, and return the rate-limit headers.
 
     Args:
-        agent: None to count the call's address.
+        call: the request.
+        agent: the agent under which the call counts; None for the address.
 
     Raises:
         ServiceError: RATE_LIMITED.
@@ -314,12 +338,14 @@ async def _counted(call: Call, agent: Principal | None) -> tuple[tuple[bytes, by
 async def _judged(
     call: Call, stored: StoredWorkflow, sent: _Dispatched
 ) -> HandedInResult | HandedInFailure:
-    """Judge the result as a synchronous reply is judged; a large one in the value process.
+    """Judge a result by the same rules as a synchronous reply.
 
-    There the agent's owner has its turn: an owner may have any number of agents.
+    A large result is judged in the value process. There the turns go round by owners of agents, not
+    by agents, because an owner may have any number of agents.
 
     Raises:
-        ServiceError: INVALID_REQUEST, the agent can mend that and hand it in again; OVERLOADED.
+        ServiceError: INVALID_REQUEST if the agent can correct the result and submit it again;
+            OVERLOADED if the value process failed or took too long.
     """
     name = sent.node["name"]
     definition = read_stored_manifest(stored.row["manifest"]).nodes[name]
@@ -331,7 +357,7 @@ async def _judged(
     handed_in = HandedIn(
         body=call.body,
         event_id=event_id(stored.id, name, sent.attempt) + ("#verify" if is_verdict else ""),
-        capability_id=capability_id.partition("@")[0],  # behind it stand versions
+        capability_id=capability_id.partition("@")[0],  # Versions follow the `@`.
         is_verdict=is_verdict,
         agent_keys=keys,
     )
@@ -355,7 +381,7 @@ async def _judged(
 async def _successful(
     call: Call, workflow_id: str, sent: _Dispatched, result: HandedInResult
 ) -> NodeResultRequest:
-    """Return the request of a good result; a large one is stored and goes by reference."""
+    """Return the request for a successful result. A large result is stored and referred to."""
     services, text = call.services, result.text
     is_large = len(text) > RESULT_INLINE_BYTES_MAX
     return NodeResultRequest(

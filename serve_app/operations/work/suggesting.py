@@ -1,9 +1,10 @@
-"""Suggesting a workflow: from a description in words to a draft that publish takes as it stands.
+"""Suggests a workflow: drafts a manifest, ready to publish, from a description in plain language.
 
-The draft is planned by `core/planning` from what agents offer, then run dry: so it is known to be
-accepted, what it would cost and whether anyone is there for each node. Nothing is stored.
-Where the deployment has a model, its draft comes first; the one by words takes its place when there
-is none. Reference: features.md (Planning); decision planning.
+`core/planning` plans the draft from the capabilities that agents offer. A dry run of the draft then
+shows that publish accepts it, what it would cost, and which nodes have no available agent. Nothing
+is stored. If the deployment has a language model, the model's draft is preferred. If the model
+gives no usable draft, the draft that matches words is returned.
+Reference: features.md (Planning); decision planning.
 """
 
 from __future__ import annotations
@@ -32,13 +33,16 @@ from serve_app.operations.work.publishing import publish_request
 
 T = TypeVar("T")
 
-# Dry runs of one draft. Publish names 20 problems, and looks at so many schemas: after some tries
-# all mappings are left out. The last try is for a limit of costs, which is asked for after them.
+# Dry runs of one draft. A refused dry run lists at most 20 problems, so correcting all mappings may
+# need many tries. After some tries all mappings are therefore left out. The last try is for the
+# cost limit, which publish checks after the mappings.
 TRIES_MAX: Final = 6
 _TRIES_WITHOUT_MAPPINGS: Final = 2
-# Of a description that a search looks for: with the related words it has no more than before.
+# Characters of a description that the search uses. With the related words that `widened` adds, the
+# search text has at most `DESCRIPTION_MAX` characters.
 _SAID_CHARS_MAX: Final = DESCRIPTION_MAX - ADDED_CHARS_MAX - 1
-# With what most chains begin that make an input: looked for beside the names of inputs.
+# Searched together with the names of missing inputs: most chains that produce an input begin with a
+# fetch.
 _BEGINNING: Final = "fetch"
 
 OPERATIONS = Operations("workflows")
@@ -73,11 +77,12 @@ async def suggest(call: Call) -> Json:
 
 
 async def _draft_by_words(call: Call, description: str) -> tuple[Plan, list[Offer]]:
-    """Return the draft by words, and the offers that were found for it."""
+    """Return the draft that matches words, and the offers that were found for it."""
     planned = partial(plan, description, nodes_max=call.services.settings.nodes_max)
     found = await _offers(call, widened(description[:_SAID_CHARS_MAX]))
     draft = await _in_thread(call, partial(planned, found))
-    # What makes a needed input may be named by nothing but that input.
+    # A capability that produces a missing input may have nothing in common with the description
+    # except the name of the input. So a second search uses the names of the missing inputs.
     missing = " ".join(name for names in draft.open_inputs().values() for name in names)
     if missing:
         known = {offer.capability_id for offer in found}
@@ -102,7 +107,7 @@ async def _try_out(call: Call, draft: Plan) -> PublishReply:
 
 
 async def _in_thread(call: Call, work: Callable[[], T]) -> T:
-    """Do what takes milliseconds in the thread of large manifests, one after the other."""
+    """Run work of some milliseconds in the thread for large manifests, one job per caller."""
     return await in_thread(call.account, IN_LOOP_BYTES_MAX + 1, work)
 
 
@@ -117,14 +122,15 @@ async def _offers(call: Call, words: str, *, by_names: bool = False) -> list[Off
 async def try_out(
     draft: Plan, run_dry: Callable[[dict[str, dict[str, Any]]], Awaitable[PublishReply]]
 ) -> PublishReply:
-    """Return what publish would do with a draft, which is changed until publish takes it.
+    """Change a draft until publish accepts it, and return the reply of the last dry run.
 
     Args:
-        draft: whose nodes with a price by tokens get a limit first.
-        run_dry: tries nodes.
+        draft: the draft, which is changed in place. Its nodes with a price by tokens first get a
+            cost limit.
+        run_dry: publishes the nodes as a dry run.
 
     Raises:
-        ServiceError: as publish.
+        ServiceError: the last refusal of the dry run.
     """
     limit_costs(step for step in draft.steps if step.offer.price is None)
     for tries_left in reversed(range(TRIES_MAX)):

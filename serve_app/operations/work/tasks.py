@@ -1,6 +1,7 @@
-"""Tasks: a workflow of one node, seen as one thing; any workflow can be read as its task.
+"""Tasks: a task is a simplified view of a workflow, usually of one node.
 
-Publishing, running and paying are the workflow's; nothing here moves money.
+Publishing, running and paying a task are done by its workflow. This module moves no money. Every
+workflow has a task id and can be read as a task.
 Reference: features.md (Workflows); decisions registry-and-discovery and http-edge.
 """
 
@@ -55,10 +56,10 @@ from serve_app.operations.work.workflows import give_for
 
 NODE: Final = "task"
 _NAMED: Final = re.compile(r"\s*\[([A-Za-z0-9][A-Za-z0-9._-]{0,127})\]\s*")
-# So long a settlement waits for an agent to accept the task.
+# How long a settlement waits for an agent to accept the task.
 ACCEPTED_WITHIN_S: Final = 2.0
 _LOOK_S: Final = 0.05
-# What a node that its payer has ended has as its result.
+# The result of a node that the payer ended by a settlement.
 _NO_RESULT: Final = "{}"
 _STATUSES: Final = {WorkflowStatus.SUCCESS: "completed"}
 
@@ -76,7 +77,8 @@ OPERATIONS = Operations("tasks", "workflows")
 async def publish(call: Call) -> Reply:
     """Publish a task: one node, described in words.
 
-    Its capability stands in brackets before the description, or is searched.
+    The description may begin with the capability in brackets. Otherwise the capability is searched
+    by the description.
     """
     body = call.given(TaskRequest)
     capability_id, text = await _capability(call, body.description)
@@ -122,14 +124,14 @@ async def get(call: Call) -> Json:
 async def bid(call: Call) -> Json:
     """Bid for a task.
 
-    An auction that is open counts it. A task that has its agent, or a fixed price, keeps it.
+    The bid counts in the node's open auction. Without an open auction it is only stored.
     """
     body = call.given(TaskBidRequest)
     task_id = call.path_values["task_id"]
     unknown = not_found(f"a task {task_id} that is open for bids, or its node,")
     services = call.services
     workflow_id = await task_workflow_id(services.reader, task_id)
-    # Without the nodes: a bidder may not see the task yet, and their results are large.
+    # Read the row without its nodes: their results are large, and the permission is checked below.
     row = await services.reads.row(workflow_id) if workflow_id else None
     if workflow_id is None or row is None:
         raise unknown
@@ -161,10 +163,12 @@ async def bid(call: Call) -> Json:
 async def settle(call: Call) -> Json:
     """Settle a task, once.
 
-    1. What the body asks for is within what is held, and for the task's agent, which is waited for
-    a little. 2. An agent that has accepted the task and not delivered is paid now, which ends the
-    task; where it is paid by tokens the body says how much. One that has delivered was paid with
-    its result, and more cannot be named. 3. That the task is settled is recorded, once.
+    1. Check that the payouts are at most the held amount and go to the task's agents. Wait a short
+       time until an agent accepts the task.
+    2. If an agent has accepted the task but delivered no result, pay the agent now. This ends the
+       task. If the agent is paid by tokens, the body must name the amount. An agent that has
+       delivered was paid with its result; a higher payout is refused.
+    3. Record once that the task is settled.
     """
     payouts = call.given(Settlement).payouts
     stored = await _readable(call)
@@ -225,7 +229,7 @@ async def feedback(call: Call) -> Json:
 
 
 async def _capability(call: Call, description: str) -> tuple[str, str]:
-    """Return the capability that a description asks for, and the description without its name."""
+    """Return the capability of a description, and the description without the capability's name."""
     named = _NAMED.match(description)
     if named is not None:
         rest = description[named.end() :].strip()
@@ -243,10 +247,10 @@ async def _capability(call: Call, description: str) -> tuple[str, str]:
 
 
 async def _offer(call: Call, body: TaskBidRequest, agent_did: str, capability_id: str) -> Offer:
-    """Return what an agent bids: what the body says, else the price on its card.
+    """Return an agent's bid: the amount in the body, or else the fixed price on the agent's card.
 
     Raises:
-        ServiceError: INVALID_REQUEST; neither says one.
+        ServiceError: INVALID_REQUEST: the body has no amount, and the card no fixed price.
     """
     amount_micro = body.bid_amount
     if amount_micro is None:
@@ -261,11 +265,11 @@ async def _offer(call: Call, body: TaskBidRequest, agent_did: str, capability_id
 
 
 def _named_micro(payouts: list[Payout] | None, stored: StoredWorkflow) -> int | None:
-    """Return what a settlement names, None where it names nothing.
+    """Return the sum of the payouts in micro-credits; None without payouts.
 
     Raises:
-        ServiceError: INVALID_REQUEST; it names nothing positive, or more than is held and was not
-            paid to a verifier before.
+        ServiceError: INVALID_REQUEST: the sum is not positive, or exceeds the held amount that is
+            not spent yet (verifiers may have been paid from the held amount).
     """
     if payouts is None:
         return None
@@ -277,7 +281,7 @@ def _named_micro(payouts: list[Payout] | None, stored: StoredWorkflow) -> int | 
 
 
 def _check_paid(payouts: list[Payout] | None, stored: StoredWorkflow) -> None:
-    """Refuse payouts above what the agents of a task that has succeeded were paid.
+    """Refuse payouts that exceed the payments to the agents of a task that has succeeded.
 
     Raises:
         ServiceError: CONFLICT.
@@ -304,7 +308,7 @@ def _held_micro(stored: StoredWorkflow) -> int:
 
 
 async def _when_accepted(call: Call, stored: StoredWorkflow) -> StoredWorkflow:
-    """Return the task once its agent has accepted it, or it has ended; else as it is after 2 s."""
+    """Return the task when an agent has accepted it or it has ended, at the latest after 2 s."""
     deadline = asyncio.get_running_loop().time() + ACCEPTED_WITHIN_S
     while (
         not is_terminal(stored.status)
@@ -318,7 +322,7 @@ async def _when_accepted(call: Call, stored: StoredWorkflow) -> StoredWorkflow:
 
 
 def _check_paid_agents(payouts: list[Payout] | None, stored: StoredWorkflow) -> None:
-    """Refuse payouts to others than the task's agents, as far as these are known.
+    """Refuse payouts to DIDs that are not agents of the task, if the task has agents already.
 
     Raises:
         ServiceError: INVALID_REQUEST.
@@ -330,17 +334,19 @@ def _check_paid_agents(payouts: list[Payout] | None, stored: StoredWorkflow) -> 
 
 
 def find_accepted(stored: StoredWorkflow, *, is_amount_named: bool) -> RowDict | None:
-    """Return the task's one node, which its agent has accepted; None where the node has ended.
+    """Return the only node of a task whose agent has accepted it; None if the node has ended.
 
-    The node's row is read after the workflow's, so that it may have ended by a step that the
-    workflow's row does not show yet.
+    The node may have ended although the workflow's row is not terminal: the node's row is read
+    after the workflow's row.
 
     Args:
-        is_amount_named: whether the payer says how much is paid.
+        stored: the workflow of the task, with its nodes.
+        is_amount_named: whether the payer's body names an amount.
 
     Raises:
-        ServiceError: CONFLICT; no accepted result is outstanding. INVALID_REQUEST; the agent is
-            paid by tokens, of which it has named none, and the payer says no amount.
+        ServiceError: CONFLICT: no agent has accepted the task with a result to come.
+            INVALID_REQUEST: the agent is paid by tokens and has reported none, and the payer names
+            no amount.
     """
     if len(read_stored_manifest(stored.row["manifest"]).nodes) != 1 or not stored.nodes:
         raise _nothing_accepted()
@@ -349,7 +355,8 @@ def find_accepted(stored: StoredWorkflow, *, is_amount_named: bool) -> RowDict |
         return None
     if node["status"] != NodeStatus.RUNNING:
         raise _nothing_accepted()
-    # One whose result is being verified has named its tokens: it is for its owner to refuse.
+    # If the result is being verified, the agent has reported its tokens. The owner process then
+    # refuses the settlement.
     has_named = node["price_json"] is None or node["metrics"] is not None
     if not has_named and not is_amount_named:
         raise invalid(
@@ -361,12 +368,12 @@ def find_accepted(stored: StoredWorkflow, *, is_amount_named: bool) -> RowDict |
 async def _pay_accepted(
     call: Call, stored: StoredWorkflow, node: RowDict, named_micro: int | None
 ) -> None:
-    """Have the agent paid that has accepted the task's one node, and the task ended so.
+    """Pay the agent that has accepted the task's only node, which ends the task.
 
-    Returns also when the attempt was decided otherwise meanwhile.
+    Returns without an error if the attempt was decided in another way meanwhile.
 
     Raises:
-        ServiceError: CONFLICT; no accepted result is outstanding.
+        ServiceError: CONFLICT: no agent has accepted the task with a result to come.
     """
     request = SettlementRequest(
         workflow_id=stored.id,
@@ -382,7 +389,8 @@ async def _pay_accepted(
     try:
         taken = await call.services.to_the_end(call.services.gateway.node_result(request))
     except ServiceError as error:
-        # Decided without this request, or by a try of it whose answer was lost: its row says how.
+        # The attempt was decided without this request, or by an earlier try of this request whose
+        # reply was lost. The caller reads the outcome from the workflow's row.
         if error.code not in (ErrorCode.ALREADY_SETTLED, ErrorCode.ESCROW_RELEASED):
             raise
         return
@@ -399,7 +407,11 @@ def _nothing_accepted() -> ServiceError:
 
 
 async def _readable(call: Call) -> StoredWorkflow:
-    """Return the workflow of the path's task with its nodes, if the caller may know of it."""
+    """Return the workflow of the task in the path, with its nodes.
+
+    Raises:
+        ServiceError: NOT_FOUND if the task does not exist or is hidden from the caller.
+    """
     task_id = call.path_values["task_id"]
     workflow_id = await task_workflow_id(call.services.reader, task_id)
     stored = await visible_record(call, workflow_id) if workflow_id else None
@@ -421,7 +433,7 @@ def _task_record(call: Call, stored: StoredWorkflow) -> dict[str, Any]:
         "result": _result(nodes) if status == "completed" else None,
         "error": _error(record, nodes),
     }
-    if "intent" in record:  # an agent of one of its nodes sees neither purpose nor cost
+    if "intent" in record:  # An agent of a node does not see the purpose and the cost.
         task |= {"description": record["intent"], "spentCredits": record["spentCredits"]}
     if len(nodes) == 1:
         (node,) = nodes.values()
@@ -431,7 +443,7 @@ def _task_record(call: Call, stored: StoredWorkflow) -> dict[str, Any]:
 
 
 def _result(nodes: Mapping[str, Any]) -> Any:
-    """Return the result of the one node; of more, those that no other depends on, by name."""
+    """Return the result of the only node, or by name the results of nodes without dependents."""
     if len(nodes) == 1:
         (node,) = nodes.values()
         return node.get("result", node.get("resultRef"))
@@ -444,7 +456,7 @@ def _result(nodes: Mapping[str, Any]) -> Any:
 
 
 def _error(record: Mapping[str, Any], nodes: Mapping[str, Any]) -> Any:
-    """Return why it failed: the one node's error says more than the workflow's."""
+    """Return the error of the only node, which is more specific, or else the workflow's error."""
     if len(nodes) == 1:
         (node,) = nodes.values()
         return node.get("error") or record.get("error")

@@ -1,7 +1,7 @@
-"""From a request to the commands that create and change a trigger: its template and its terms.
+"""Converts requests to the commands that create and change triggers with their templates.
 
-It decides nothing about agents or money; each run does. Reference: features.md (Triggers,
-Schedules).
+Nothing is decided about agents or money here: that happens in each run. Reference: features.md
+(Triggers, Schedules).
 """
 
 from __future__ import annotations
@@ -39,24 +39,27 @@ from ledger.reads.stored import RowDict
 from serve_app.http.calls import Call, invalid
 from serve_app.operations.events.webhooks import check_publish_url
 
-# The one node of a template that is given as capability and input.
+# The name of the only node of a template that has the short form: capability and input.
 NODE: Final = "task"
-# Members of a configuration that have columns of their own.
+# Members of a configuration that are stored in columns of their own, not in the column `config`.
 _COLUMNS: Final = {"name", "max_runs", "daily_budget_micro", "enabled", "secret"}
-# Members that set the due times.
+# Members of a configuration that determine the due times.
 _TIMES: Final = ("cronExpression", "timezone")
 _TOKEN_BYTES: Final = 32
 WORKFLOWS_WRITE: Final = "workflows:write"
 
 
 async def create_trigger(call: Call, command: CreateTrigger) -> Outcome:
-    """Create a trigger, if the caller may have another. Requests at the same time may exceed it.
+    """Create a trigger if the caller has fewer than the maximum.
+
+    Concurrent requests may exceed the maximum, because the triggers are counted before the commit.
 
     Raises:
-        ServiceError: CONFLICT.
+        ServiceError: CONFLICT: the caller has too many triggers.
     """
     count = await count_triggers(call.services.reader, call.caller.did)
-    # The ledger knows whether this is a repeat, which needs no room.
+    # The ledger compares the count with the maximum, because only it recognises a repeat, which is
+    # never refused for the count.
     return await call.commit(structs.replace(command, count=count))
 
 
@@ -64,11 +67,12 @@ def new_schedule(call: Call, given: dict[str, Any]) -> CreateTrigger:
     """Return the command that creates a schedule.
 
     Args:
-        given: the request: the configuration and `workflowTemplate`.
+        call: the request.
+        given: the body: the members of the configuration, and `workflowTemplate`.
 
     Raises:
-        ServiceError: INVALID_REQUEST or INVALID_MANIFEST with all problems, by the names of the
-            request; FORBIDDEN: the template names another payer.
+        ServiceError: INVALID_REQUEST or INVALID_MANIFEST with all problems, under the names of the
+            body's members; FORBIDDEN: the template names another payer.
     """
     kind = TriggerKind.SCHEDULED
     config, manifest_json = _judged(call, kind, given, call.caller.did, is_new=True)
@@ -79,11 +83,12 @@ def new_template(call: Call, manifest: WorkflowManifest, given: dict[str, Any]) 
     """Return the command that creates the trigger of a published manifest.
 
     Args:
-        manifest: checked in its form and structure; its trigger is not manual.
+        call: the publish.
+        manifest: the parsed and compiled manifest; its trigger is not manual.
         given: the same manifest as JSON.
 
     Raises:
-        ServiceError: FORBIDDEN: it names another payer; INSUFFICIENT_SCOPE.
+        ServiceError: FORBIDDEN: the manifest names another payer; INSUFFICIENT_SCOPE.
     """
     kind = TriggerKind(manifest.trigger.type)
     _check_rights(call, kind)
@@ -95,14 +100,15 @@ def new_template(call: Call, manifest: WorkflowManifest, given: dict[str, Any]) 
 
 
 def changed_trigger(call: Call, row: RowDict, given: dict[str, Any]) -> ChangeTrigger:
-    """Return the command that changes members of a trigger.
+    """Return the command that changes a trigger.
 
     Args:
-        row: of the trigger.
-        given: the members that change, as they were sent; null restores a default.
+        call: the request.
+        row: the trigger's row.
+        given: the body: the members to change; null restores the default of a member.
 
     Raises:
-        ServiceError: as `new_schedule`.
+        ServiceError: as for `new_schedule`; INSUFFICIENT_SCOPE.
     """
     _check_rights(call, row["kind"])
     if "secret" in given:
@@ -130,7 +136,9 @@ def changed_trigger(call: Call, row: RowDict, given: dict[str, Any]) -> ChangeTr
 
 
 def _check_rights(call: Call, kind: str) -> None:
-    """Refuse a caller that may not make a trigger of this kind: the runs of events read them.
+    """Refuse a caller that may not create a trigger of this kind.
+
+    An event trigger requires `audit:read`, because its runs receive the audit entries.
 
     Raises:
         ServiceError: INSUFFICIENT_SCOPE.
@@ -141,7 +149,7 @@ def _check_rights(call: Call, kind: str) -> None:
 
 
 def hook_token_hash(token: str) -> bytes:
-    """Return the hash by which a hook is looked up. The token has 256 random bits, so no salt."""
+    """Return the hash under which a hook is stored. Tokens have 256 random bits, so no salt."""
     return hashlib.sha256(token.encode()).digest()
 
 
@@ -182,7 +190,19 @@ def _terms(call: Call, config: TriggerConfig, manifest_json: str | None, name: s
 def _judged(
     call: Call, kind: str, given: dict[str, Any], owner_did: str, *, is_new: bool
 ) -> tuple[TriggerConfig, str | None]:
-    """Return the configuration and the template of a request; None: it has no template."""
+    """Check a body, and return the configuration and the JSON text of the template.
+
+    Args:
+        call: the request.
+        kind: the kind of the trigger.
+        given: the configuration's members and `workflowTemplate`.
+        owner_did: the owner of the trigger.
+        is_new: the trigger is created: a name and a template are required. Without a template in
+            the body of a change, None is returned as the text.
+
+    Raises:
+        ServiceError: as for `new_schedule`.
+    """
     config = {name: one for name, one in given.items() if name != "workflowTemplate"}
     name, raw = config.get("name"), given.get("workflowTemplate")
     manifest_json: str | None = None
@@ -207,10 +227,11 @@ def _judged(
 
 
 def _judged_template(call: Call, kind: str, raw: Any, name: str, owner_did: str) -> str:
-    """Return what is stored of a template.
+    """Check a template, and return the JSON text to store.
 
     Raises:
-        ServiceError: with its problems; FORBIDDEN: it names another payer than the trigger's owner.
+        ServiceError: INVALID_REQUEST or INVALID_MANIFEST with all problems; FORBIDDEN: the template
+            names a payer that is not the trigger's owner.
     """
     found, template = ProblemList(), _template_of(raw, name)
     if isinstance(template, dict):
@@ -221,7 +242,7 @@ def _judged_template(call: Call, kind: str, raw: Any, name: str, owner_did: str)
             found.append(Problem("dryRun", "true", "false: a template does not run now"))
         template = {**template, "trigger": {"type": str(kind)}}
     try:
-        # Of a stored manifest the configuration of the trigger is not judged.
+        # `is_stored` skips the check of the trigger's configuration, which the template lacks.
         manifest = parse_manifest(template, is_stored=True)
         compile_workflow(manifest, workflow_limits(call.services.settings))
         check_publish_url(manifest.webhook_url, call.services.settings.egress_allow)
@@ -234,10 +255,14 @@ def _judged_template(call: Call, kind: str, raw: Any, name: str, owner_did: str)
 
 
 def _template_of(raw: Any, name: str) -> Any:
-    """Return the manifest that a `workflowTemplate` stands for, not judged yet.
+    """Return the manifest of a `workflowTemplate`, not checked yet.
 
     Args:
-        name: of the trigger, the purpose of a workflow that is given as capability and input.
+        raw: a manifest, a manifest in list form, or the short form: `capability` and `input`.
+        name: the trigger's name, which becomes the intent of a workflow in short form.
+
+    Raises:
+        ServiceError: INVALID_REQUEST or INVALID_MANIFEST.
     """
     if not isinstance(raw, dict) or "nodes" in raw:
         if isinstance(raw, dict) and isinstance(raw["nodes"], list):
@@ -254,10 +279,10 @@ def _template_of(raw: Any, name: str) -> Any:
 
 
 def _stored_template(manifest: WorkflowManifest, given: dict[str, Any], owner_did: str) -> str:
-    """Return what is stored of a template: the manifest as it was given, without its trigger.
+    """Return the JSON text to store of a template: the manifest without `trigger` and `dryRun`.
 
     Raises:
-        ServiceError: FORBIDDEN: it names another payer than the trigger's owner.
+        ServiceError: FORBIDDEN: the manifest names a payer that is not the trigger's owner.
     """
     if manifest.payer_did not in (None, owner_did):
         detail = f"a trigger runs as its owner, {owner_did}: got payerDid {manifest.payer_did}"

@@ -1,6 +1,7 @@
-"""Triggers and schedules: templates that start workflows later. A schedule is a scheduled trigger.
+"""Triggers and schedules: a trigger stores a template and starts runs of it later.
 
-`/v1/schedules` and `/v1/triggers` have the same handlers; the former knows no other kinds.
+A schedule is a trigger of the kind `scheduled`. `/v1/schedules` and `/v1/triggers` share their
+handlers; `/v1/schedules` serves only schedules.
 Reference: features.md (Triggers, Schedules).
 """
 
@@ -58,7 +59,7 @@ from serve_app.operations.work.trigger_making import (
 OPERATIONS = Operations("schedules")
 
 DUE_DEFAULT: Final = 10
-# Rare due times take long to find: those of the next 50 years are listed.
+# Only due times of the next 50 years are listed, because rare due times take long to find.
 DUE_SPAN_MS: Final = 50 * 365 * 24 * 3_600_000
 _SCHEDULE: Final = "/v1/schedules/{schedule_id}"
 _TRIGGER: Final = "/v1/triggers/{trigger_id}"
@@ -157,7 +158,8 @@ async def start_run(call: Call) -> Reply:
     try:
         return await services.to_the_end(started)
     except ServiceError as error:
-        if error.code is ErrorCode.UNAUTHORIZED:  # the credential of the trigger, not the caller's
+        # UNAUTHORIZED means here that the trigger's stored credential has ended, not the caller's.
+        if error.code is ErrorCode.UNAUTHORIZED:
             detail = f"the schedule cannot run, credentialEnded: {error.detail}"
             raise ServiceError(ErrorCode.CONFLICT, detail) from None
         raise
@@ -193,7 +195,7 @@ async def list_runs(call: Call) -> Json:
 
 
 def trigger_record(row: Row, declared: type[Trigger] = Trigger, **others: Any) -> dict[str, Any]:
-    """Return a trigger as the API shows it, with the configuration of its kind."""
+    """Return a trigger's record, with the members of its configuration."""
     trigger_id = str(row["id"])
     is_schedule = row["kind"] == TriggerKind.SCHEDULED
     known = {
@@ -209,7 +211,10 @@ def trigger_record(row: Row, declared: type[Trigger] = Trigger, **others: Any) -
 async def shown_trigger(
     call: Call, trigger_id: str, declared: type[Trigger], **others: Any
 ) -> dict[str, Any]:
-    """Return a trigger that the caller has created or changed."""
+    """Read a trigger that the caller has created or changed, and return its record.
+
+    The record has the hook's URL and the webhook secret if the caller may see them.
+    """
     row = await trigger_row(call.services.reader, trigger_id)
     assert row is not None, trigger_id
     given = {**_hook_of(call, row), **_secret_of(call, row)}
@@ -217,7 +222,7 @@ async def shown_trigger(
 
 
 def _hook_of(call: Call, row: RowDict) -> dict[str, Any]:
-    """Return the URL of a hook, for its owner alone: with it a caller starts runs."""
+    """Return the `hook_url` member. Only the owner sees it: with the URL anyone can start runs."""
     is_shown = call.is_party((row["owner_did"],)) and call.holds(WORKFLOWS_WRITE)
     if row["kind"] != TriggerKind.WEBHOOK or not is_shown:
         return {}
@@ -225,9 +230,10 @@ def _hook_of(call: Call, row: RowDict) -> dict[str, Any]:
 
 
 def _secret_of(call: Call, row: RowDict) -> dict[str, Any]:
-    """Return the secret that signs messages to the `webhookUrl` of the runs, for the owner alone.
+    """Return the `webhook_secret` member, which only the owner sees.
 
-    A template that has no `webhookUrl`, but a member of that name further inside, gets one too.
+    The secret signs messages to the `webhookUrl` of the runs. The check is a text search, so a
+    template that has a nested member named `webhookUrl` also gets a secret.
     """
     if '"webhookUrl":' not in row["manifest"] or not call.is_party((row["owner_did"],)):
         return {}
@@ -253,10 +259,11 @@ async def _list(call: Call, plural: str, kind: TriggerKind | None) -> Json:
 
 
 async def _own(call: Call) -> RowDict:
-    """Return the trigger of the path, if the caller has made it or administers.
+    """Return the trigger in the path. The caller must be its owner or an administrator.
 
     Raises:
-        ServiceError: NOT_FOUND, also for what is another's, and for another kind than a schedule.
+        ServiceError: NOT_FOUND, also for the trigger of another owner. In a path of a schedule also
+            for a trigger of another kind.
     """
     is_schedule = "schedule_id" in call.path_values
     trigger_id = call.path_values["schedule_id" if is_schedule else "trigger_id"]
@@ -270,17 +277,18 @@ async def _own(call: Call) -> RowDict:
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A publish that stores a template. `warnings`: members of it that have no effect."""
+    """A publish that stores a template. `warnings`: members of the template without effect."""
 
     command: CreateTrigger
     warnings: tuple[str, ...]
 
 
 def published_template(call: Call, manifest: WorkflowManifest, manifest_json: bytes) -> Template:
-    """Return what a publish with a trigger that is not manual stores.
+    """Return the template to store for a published manifest whose trigger is not manual.
 
     Raises:
-        ServiceError: INVALID_MANIFEST with every defect; FORBIDDEN for another's money.
+        ServiceError: INVALID_MANIFEST with all problems; FORBIDDEN if the manifest names another
+            payer.
     """
     compiled = compile_workflow(manifest, workflow_limits(call.services.settings))
     check_publish_url(manifest.webhook_url, call.services.settings.egress_allow)
@@ -291,10 +299,12 @@ def published_template(call: Call, manifest: WorkflowManifest, manifest_json: by
 async def store_template(
     call: Call, template: Template, headers: tuple[tuple[bytes, bytes], ...]
 ) -> Reply:
-    """Store a template and its trigger; a repeat returns the trigger as it is now.
+    """Store a template and its trigger. A repeat returns the current state of the trigger.
 
     Args:
-        headers: of the reply.
+        call: the publish.
+        template: the template.
+        headers: further headers of the reply.
     """
     outcome = await create_trigger(call, template.command)
     trigger_id = outcome.result["id"]
@@ -306,13 +316,13 @@ async def store_template(
 
 
 async def owned_template(call: Call, template_id: str) -> RowDict | None:
-    """Return the trigger of a template, None when the caller may not know of it."""
+    """Return the trigger of a template; None if it does not exist or is hidden from the caller."""
     row = await trigger_row(call.services.reader, template_id)
     return row if row is not None and call.may((row["owner_did"],)) else None
 
 
 async def cancel_template(call: Call, row: RowDict, reason: str) -> dict[str, Any]:
-    """End the trigger of a template; return the reply of a cancel.
+    """End the trigger of a template, and return the body of a cancel's reply.
 
     Raises:
         ServiceError: INSUFFICIENT_SCOPE.

@@ -93,12 +93,12 @@ OPERATIONS = Operations("workflows")
 
 PREFER_WAIT_MAX_S: Final = 60
 
-# Of a workflow whose record is read without a look-up of its size.
+# A publish reads the record of a workflow with at most so many nodes without looking up its size.
 SMALL_NODES_MAX = 8
 
 
 class _DryRun(Struct, rename="camel"):
-    """The member that makes a publish a dry run, as it is written."""
+    """The undecoded JSON text of the member `dryRun`."""
 
     dry_run: Raw = Raw()
 
@@ -107,9 +107,9 @@ _WAIT = re.compile(rb"(?:^|[,;\s])wait\s*=\s*\"?(\d{1,6}(?:\.\d{1,6})?)", re.IGN
 
 
 def _publish_rate(call: Call) -> RateClass:
-    """Count a publish: a dry run stores nothing, so it is a read.
+    """Return the rate class of a publish. A dry run counts as a read, because it stores nothing.
 
-    Nothing but that member is parsed: the caller may have no call left.
+    Only the member `dryRun` is parsed, because the rate limit may refuse the call.
     """
     if b'"dryRun"' not in call.body:
         return RateClass.WRITE
@@ -188,7 +188,7 @@ async def _publish_one(call: Call, parsed: Callable[[], tuple[WorkflowManifest, 
 async def _finished(
     call: Call, request: PublishRequest | PackedPublish, reply: PublishReply, wait_s: float
 ) -> StoredWorkflow | None:
-    """Return the workflow once it has ended, None when it has not in time."""
+    """Wait until a published workflow ends, and return it; None if it does not end in time."""
     services = call.services
     finished: StoredWorkflow | None = None
     if not is_terminal(WorkflowStatus(reply.status)):
@@ -196,7 +196,7 @@ async def _finished(
         ended = await services.gateway.wait_finished(reply.workflow_id, wait_s, watched=watched)
         if ended is None:
             return None
-        # A repeat has ids of its own, which are not the stored ones.
+        # A repeated request has new ids, not those of the stored workflow.
         if watched and ended.told is not None and isinstance(request, PublishRequest):
             finished = told_workflow(request, ended.told)
     if finished is None:
@@ -208,9 +208,10 @@ async def _finished(
 
 
 def _record_bytes(call: Call, request: PublishRequest | PackedPublish) -> int | None:
-    """Return most of what a published workflow's record weighs, None to look it up.
+    """Return an upper bound of the bytes of a workflow's record; None if it must be looked up.
 
-    Results in rows have a bound: of few nodes no look-up has to say what their record weighs.
+    Each node's inline result is at most `RESULT_INLINE_BYTES_MAX`, so for few nodes the bound is
+    small and no look-up is needed.
     """
     if isinstance(request, PackedPublish) or len(request.compiled.nodes) > SMALL_NODES_MAX:
         return None
@@ -268,7 +269,7 @@ async def get_workflow(call: Call) -> Reply:
     assert stored is not None, workflow_id
     await call.services.reads.load_results(stored)
     record = visible_workflow(stored, call)
-    if record is None:  # an agent's node has gone to another meanwhile
+    if record is None:  # Meanwhile the caller's node was given to another agent.
         raise not_found(f"the workflow {workflow_id}")
     return Reply(record, headers=headers)
 
@@ -301,7 +302,7 @@ async def list_workflows(call: Call) -> Json:
 async def cancel(call: Call) -> Json:
     """Cancel a workflow, or end the trigger of a template.
 
-    What is left in its escrow returns to the payer.
+    The rest of the workflow's escrow returns to the payer.
     """
     body = call.given(Cancellation)
     try:
@@ -336,7 +337,7 @@ async def cancel(call: Call) -> Json:
 async def resume(call: Call) -> Json:
     """Resume a quarantined workflow.
 
-    The step that failed is decided again from the workflow's rows.
+    The owner process decides the failed step again from the workflow's rows.
     """
     stored = await _own(call)
     request = ResumeRequest(
@@ -354,10 +355,12 @@ async def resume(call: Call) -> Json:
 
 
 async def _own(call: Call) -> StoredWorkflow:
-    """Return the workflow of the path, as in its head, if the caller pays for it or administers.
+    """Return the workflow in the path. The caller must be its payer or an administrator.
+
+    The workflow has only the columns of `WorkflowHead`.
 
     Raises:
-        ServiceError: NOT_FOUND, as `_readable`.
+        ServiceError: NOT_FOUND, as for `_readable`.
     """
     stored = (await _readable(call)).workflow
     call.require_party((stored.payer_did,), f"the workflow {stored.id}")
@@ -365,10 +368,10 @@ async def _own(call: Call) -> StoredWorkflow:
 
 
 async def _readable(call: Call) -> WorkflowHead:
-    """Return the head of the path's workflow, if the caller may know of it.
+    """Return the head of the workflow in the path.
 
     Raises:
-        ServiceError: NOT_FOUND, also for what is another's: existence is not disclosed.
+        ServiceError: NOT_FOUND if the workflow does not exist or is hidden from the caller.
     """
     workflow_id = call.path_values["workflow_id"]
     head = await visible_head(call, workflow_id)
@@ -379,7 +382,7 @@ async def _readable(call: Call) -> WorkflowHead:
 
 
 def _wait_of(call: Call) -> float | None:
-    """Return the seconds of `Prefer: wait=S`, at most the setting's; None without one."""
+    """Return the seconds of `Prefer: wait=S`, at most `PREFER_WAIT_MAX_S`; None without it."""
     preferences = call.headers.get(b"prefer")
     match = _WAIT.search(preferences) if preferences is not None else None
     if match is None:
@@ -391,8 +394,10 @@ def _wait_of(call: Call) -> float | None:
 async def get_trace(call: Call) -> Json:
     """Read the trace of one of the caller's workflows.
 
-    1. Callers choose trace ids, so only the caller's own workflows are looked up. 2. A page is a
-    list of nodes, each with a list of its spans. 3. The first page begins with the workflow's span.
+    1. Look up only the caller's own workflows, because callers choose trace ids freely and two
+       callers may use the same id.
+    2. Page over nodes. A page has all spans of each of its nodes.
+    3. Put the workflow's span at the beginning of the first page.
     """
     trace_id, query = call.path_values["trace_id"], call.given(TraceQuery)
     page = page_of(call, query, default=PAGE_MAX)
@@ -451,10 +456,15 @@ async def give(call: Call) -> Json:
 
 
 async def give_for(call: Call, stored: StoredWorkflow, default_agent: str | None = None) -> Json:
-    """Store the feedback of a call about one of its payer's workflows.
+    """Store the payer's feedback about an agent of a workflow.
 
     Args:
-        default_agent: the agent that is meant when the body names none.
+        call: the payer's request.
+        stored: the workflow with its nodes.
+        default_agent: the agent to rate if the body names none.
+
+    Raises:
+        ServiceError: INVALID_REQUEST, CONFLICT or FORBIDDEN.
     """
     body = call.given(FeedbackRequest)
     agent_did = body.agent_did or default_agent
@@ -482,11 +492,12 @@ async def give_for(call: Call, stored: StoredWorkflow, default_agent: str | None
 def rating_of(rating: float, scale: int | None) -> int:
     """Return a rating in thousandths, 0 to 1,000.
 
-    Up to 1 it is a share, above 1 it is of 1 to 5 stars; `scale` 1 or 5 says which, for the one
-    value that could be either: without it, 1 is the best share.
+    Args:
+        rating: a share from 0 to 1, or stars from 1 to 5.
+        scale: 1 for a share, 5 for stars. None: a rating up to 1 is a share, a higher one is stars.
 
     Raises:
-        ServiceError: INVALID_REQUEST.
+        ServiceError: INVALID_REQUEST: the rating is outside its scale.
     """
     is_stars = scale == 5 or (scale is None and rating > 1)
     low, high = (1, 5) if is_stars else (0, 1)
@@ -497,7 +508,7 @@ def rating_of(rating: float, scale: int | None) -> int:
 
 
 def _check_ended(stored: StoredWorkflow, agent_did: str) -> None:
-    """Refuse feedback on who had no node of the workflow, or is still at work on one."""
+    """Refuse feedback for an agent without a node in the workflow, or whose nodes still run."""
     own = [node for node in stored.nodes if agent_did in (node["agent_did"], node["verifier_did"])]
     if not own:
         raise invalid("agentDid", agent_did, "an agent of one of the workflow's nodes")
@@ -508,7 +519,7 @@ def _check_ended(stored: StoredWorkflow, agent_did: str) -> None:
 
 
 async def _check_foreign(call: Call, payer_did: str, agent_did: str) -> None:
-    """Refuse a payer's feedback for an agent of its own owner (money.md, Reputation)."""
+    """Refuse feedback if the payer and the agent have the same owner (money.md, Reputation)."""
     agent, payer = [await money_owner(call.services.reader, did) for did in (agent_did, payer_did)]
     owners = {agent_did, agent_did if agent is None else agent.owner_did}
     if not owners.isdisjoint((payer_did, payer_did if payer is None else payer.owner_did)):
