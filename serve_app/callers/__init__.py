@@ -1,3 +1,3 @@
-"""Who calls, and how much of a replica and of a minute they may have."""
+"""Authentication of callers, rate limits, and admission control of a replica."""
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""Access tokens (JWT): by a shared secret, or by the keys of an issuer, which rotate.
+"""Verifies access tokens (JWT) with a shared secret, or with the rotating keys of an issuer.
 
-Each key has one algorithm, and a token is verified by the algorithm of its key, never by the one
-that it names alone: HS256 is the secret's, RS256 and EdDSA are those of published keys.
-Theory of operation: the issuer's key set is fetched when the first token asks for one of its keys,
-and again every `jwks_refresh_s`, beside the requests. A token with an unknown `kid` has it fetched
-at once, at most every `jwks_pause_s`, so made-up ones cost nothing. While the issuer is away the
-keys of before count for `jwks_kept_s`. Knows no rights but those that a token lists.
+Each key has one algorithm: HS256 for the secret, RS256 or EdDSA for published keys. A token is
+verified with the algorithm of its key; a token that names another algorithm is refused.
+
+Theory of operation: the issuer's key set is fetched when the first token needs it, and again in the
+background when it is older than `REFRESH_S`. A token with an unknown `kid` causes a fetch at once,
+but at most one fetch is made per `PAUSE_S`, so invented ids cost little. While the issuer is
+unreachable, the last fetched keys stay valid for `KEPT_S`.
 Reference: http.md (Authentication); RFC 7519, RFC 7517, decision signed-requests-and-claims.
 """
 
@@ -28,12 +29,12 @@ from core.settings import Settings
 from core.trust.access import ADMIN, DEFAULT_SCOPES, JWT_KEY_ID, RIGHTS, Principal
 from federation.documents import DocumentUnavailable
 
-# The age at which the issuer's keys are fetched again, the least time from one fetch to the next,
-# and how long keys are valid that cannot be fetched again.
+# The age at which the issuer's keys are fetched again, the shortest time between two fetches, and
+# how long fetched keys stay valid while the issuer is unreachable.
 REFRESH_S: Final = 300
 PAUSE_S: Final = 30
 KEPT_S: Final = 3_600
-# By how much the clocks of issuer and service may differ.
+# The permitted difference between the clocks of the issuer and this service.
 LEEWAY_S: Final = 30
 
 log = logging.getLogger("callboard.api")
@@ -50,20 +51,20 @@ FetchKeySet = Callable[[], Awaitable[bytes]]
 
 @dataclass(frozen=True, slots=True)
 class _VerifyingKey:
-    """A key with the one algorithm that it verifies."""
+    """A key, and the only algorithm that it may verify."""
 
     algorithm: str
     key: Any
 
 
 class IssuerKeys:
-    """The published keys of the issuer, by their ids.
+    """The cached key set of the issuer.
 
     Args:
-        fetch: the key set's text; None without an issuer that publishes one.
-        refresh_s: age at which the keys are fetched again.
-        pause_s: least time from one fetch to the next.
-        kept_s: how long keys are valid that cannot be fetched again.
+        fetch: returns the text of the key set; None without an issuer that publishes one.
+        refresh_s: the age at which the keys are fetched again, seconds.
+        pause_s: the shortest time between two fetches, seconds.
+        kept_s: how long fetched keys stay valid while the issuer is unreachable, seconds.
     """
 
     def __init__(
@@ -84,10 +85,11 @@ class IssuerKeys:
         self._fetching: asyncio.Task[None] | None = None
 
     async def find(self, kid: str, clock_ms: int) -> _VerifyingKey | None:
-        """Return the key with this id, None when the issuer has none.
+        """Return the key with an id; None if the issuer has no such key or no valid keys.
 
         Args:
-            clock_ms: a monotonic clock, milliseconds.
+            kid: the id of the key.
+            clock_ms: the time of a monotonic clock, milliseconds.
         """
         if self._fetch is None:
             return None
@@ -115,10 +117,10 @@ class IssuerKeys:
 
 
 def read_key_set(text: bytes) -> dict[str, _VerifyingKey]:
-    """Return the keys of a set that verify tokens here, by their ids; others are left out.
+    """Return the keys of a key set that can verify tokens, by their ids. Other keys are omitted.
 
     Raises:
-        ValueError: it is no key set, or has more than `KEYS_MAX` keys.
+        ValueError: the text is not a key set, or the set has more than `KEYS_MAX` keys.
     """
     parsed = read_foreign_json(text)
     listed = parsed.get("keys") if isinstance(parsed, dict) else None
@@ -133,11 +135,12 @@ def read_key_set(text: bytes) -> dict[str, _VerifyingKey]:
 
 
 class AccessTokens:
-    """Turns access tokens into their callers.
+    """Authenticates the callers of access tokens.
 
     Args:
-        keys: the issuer's.
-        settings: the secret, and what tokens must say; without a secret and keys none is accepted.
+        keys: the keys of the issuer.
+        settings: the secret, the expected issuer and the expected audience. Without a secret and
+            without a key set no token is accepted.
     """
 
     def __init__(self, keys: IssuerKeys, settings: Settings) -> None:
@@ -149,10 +152,11 @@ class AccessTokens:
         self._is_open = bool(settings.jwt_secret or settings.jwks_url)
 
     async def principal(self, token: bytes, clock_ms: int) -> Principal:
-        """Return the caller whom a token names.
+        """Verify a token, and return its caller.
 
         Args:
-            clock_ms: a monotonic clock, milliseconds.
+            token: the text of the token.
+            clock_ms: the time of a monotonic clock, milliseconds.
 
         Raises:
             ServiceError: UNAUTHORIZED.
@@ -160,7 +164,7 @@ class AccessTokens:
         if not self._is_open:
             raise _refused("this deployment accepts no access tokens")
         try:
-            # Of the header alone: the whole token is read once, with its key.
+            # Only the header is decoded here. The token is decoded once, with its key.
             header = jwt.get_unverified_header(token.partition(b".")[0] + b"..")
             key = await self._key_of(header, clock_ms)
             claims = jwt.decode(
@@ -196,10 +200,10 @@ class AccessTokens:
         return found
 
     def _scopes(self, claims: dict[str, Any]) -> frozenset[str]:
-        """Return the rights that a token lists, without `scope` a new key's.
+        """Return the scopes of a token. A token without `scope` has the default scopes of a key.
 
-        `admin` counts only where the issuer is named by a setting: any other holder of the secret
-        could sign for everything.
+        `admin` counts only if the settings name the issuer. Otherwise every service that knows the
+        secret could issue tokens of an administrator.
         """
         if "scope" not in claims:
             return frozenset(DEFAULT_SCOPES)
@@ -220,11 +224,11 @@ def _subject(claims: dict[str, Any]) -> str:
 
 
 def _verifying_key(item: Any) -> _VerifyingKey | None:
-    """Return a key of a set with its algorithm; None for one that verifies no tokens here."""
+    """Return a key of a key set with its algorithm; None for a key that may not verify tokens."""
     if not isinstance(item, dict) or not isinstance(item.get("kid"), str):
         return None
     if item.get("use", "sig") != "sig" or item.get("kty") not in ("RSA", "OKP"):
-        return None  # an `oct` key in a public set would be everybody's secret
+        return None  # An `oct` key is a shared secret; in a public key set everybody knows it.
     try:
         key = jwt.PyJWK(item, algorithm=RS256 if item["kty"] == "RSA" else EDDSA).key
     except (jwt.PyJWTError, ValueError, TypeError, KeyError):

@@ -1,8 +1,10 @@
-"""What open requests may hold of a replica: places, waits, incomplete bodies, bytes.
+"""Admission control: limits what open requests hold of a replica's places and bytes.
 
-Every holder is an owner DID (over all its keys) or, without a recognised key, the address of the
-connection. A request takes what it needs as it goes on and gives all of it back at its end; what is
-not to be had is refused at once, so nothing queues. Decision fairness-and-long-work.
+The resources are open requests, waiting requests, incomplete bodies, and bytes of bodies and
+replies. They are counted per holder: an owner DID (with all its keys), or the client's address if
+the request has no recognised credential. A request takes resources as it needs them and releases
+all of them at its end. If a resource is not available, the request is refused at once; nothing
+queues. Decision fairness-and-long-work.
 """
 
 from __future__ import annotations
@@ -12,26 +14,27 @@ from core.settings import MIB, Settings
 from serve_app.callers.shares import Shares
 
 RETRY_AFTER_S = 1
-# Bytes of bodies, and of replies, that a replica holds.
+# The most bytes of bodies, and the most bytes of replies, that a replica holds.
 BYTES_MAX = 512 * MIB
-# Streamed replies at a time in a replica.
+# Concurrent streamed replies (exports) of a replica.
 STREAMS_MAX = 8
-# Event streams per replica. A caller may have 1/24 of the free ones: 20 if it is alone.
+# Concurrent event streams of a replica. A caller may have 1/24 of the free ones: 20 if no other
+# caller has any.
 EVENT_STREAMS_MAX, EVENT_STREAMS_PART = 500, 24
 
 
 class Admission:
-    """The stocks of one replica.
+    """The resources of one replica.
 
     Args:
-        settings: their sizes.
+        settings: the sizes of the resources.
     """
 
     def __init__(self, settings: Settings) -> None:
         part = settings.share_of_free
         self.requests = Shares(settings.replica_requests_max, part)
-        # Requests whose key is looked up: apart, so that open ones of an address do not keep the
-        # first request of an owner at the same address from being recognised.
+        # Requests whose credential is looked up are counted separately. Otherwise open requests of
+        # an address could block the first request of an owner at the same address.
         self.lookups = Shares(settings.replica_requests_max, part)
         self.waits = Shares(settings.waits_max, part)
         self.incomplete_bodies = Shares(settings.bodies_max, part)
@@ -42,7 +45,7 @@ class Admission:
 
 
 class Place:
-    """What one request holds; it starts with nothing."""
+    """The resources that one request holds."""
 
     __slots__ = ("_admission", "_held", "holder")
 
@@ -53,15 +56,15 @@ class Place:
 
     @property
     def admission(self) -> Admission:
-        """The stocks that it takes from."""
+        """The resources of the replica, of which this request takes its part."""
         return self._admission
 
     def enter(self, holder: str, shares: Shares | None = None) -> None:
-        """Take a place, after giving back all that is held.
+        """Release everything that the request holds, then take a place for the request.
 
         Args:
-            holder: a DID, or an address.
-            shares: the stock; None for the places of open requests.
+            holder: the DID or the address under which the request counts from now on.
+            shares: the kind of place; None: an open request.
 
         Raises:
             ServiceError: RATE_LIMITED or OVERLOADED.
@@ -71,14 +74,17 @@ class Place:
         self.take(shares or self._admission.requests, 1, "requests are open")
 
     def take(self, shares: Shares, amount: int, what: str, holder: str = "") -> None:
-        """Take some of a stock until the request ends.
+        """Take an amount of a resource until the request ends.
 
         Args:
-            what: for the refusal.
-            holder: whose share it is of; default: the request's holder.
+            shares: the resource.
+            amount: places or bytes, 1 or more.
+            what: the name of the resource, for the refusal.
+            holder: the DID or the address to count it under; default: the request's holder.
 
         Raises:
-            ServiceError: RATE_LIMITED when the holder has its share, OVERLOADED when all is taken.
+            ServiceError: RATE_LIMITED if the holder's share is used up; OVERLOADED if less than the
+                amount is free.
         """
         holder = holder or self.holder
         if shares.take(holder, amount):
@@ -97,12 +103,12 @@ class Place:
         raise ServiceError(code, detail, retry_after_s=RETRY_AFTER_S)
 
     def give_back(self, shares: Shares, amount: int = 1) -> None:
-        """Give some of a stock back before the request ends."""
+        """Release an amount of a resource before the request ends."""
         self._held.remove((shares, amount, self.holder))
         shares.give_back(self.holder, amount)
 
     def leave(self) -> None:
-        """Give everything back."""
+        """Release everything that the request holds."""
         for shares, amount, holder in self._held:
             shares.give_back(holder, amount)
         self._held.clear()

@@ -1,10 +1,9 @@
-"""Who calls: an API key, an access token or a DID's signature becomes a `Principal`, or the call is
-refused.
+"""Authentication: converts an API key, an access token or a DID's signature to a `Principal`.
 
-It proves identity only; what the principal may do is `core/trust/access.py`'s. API keys are looked
-up by their SHA-256 (`lookups.py`); tokens and signatures are proven (`access_tokens.py`,
-`signed_requests.py`) and their DIDs looked up, for a revoked one opens nothing. Durations are of a
-monotonic clock, ends of keys of the wall clock.
+This module only identifies the caller; `core/trust/access.py` decides what the caller may do. API
+keys are looked up by their SHA-256 hash (`lookups.py`). Access tokens (`access_tokens.py`) and
+signatures (`signed_requests.py`) are verified, and their DIDs are looked up, because a revoked DID
+is refused. Durations use a monotonic clock; expiries of keys use the wall clock.
 Reference: http.md (Authentication); decisions limits-and-admission and signed-requests-and-claims.
 """
 
@@ -40,7 +39,7 @@ from serve_app.callers.signed_requests import (
     unauthorized,
 )
 
-# API keys, and DIDs, that a replica remembers.
+# The most API keys, and the most DIDs, that a replica caches.
 CACHED_MAX: Final = 10_000
 
 KEY_PREFIX: Final = "cb_"
@@ -53,7 +52,7 @@ _FREE_TIER: Final = Principal(FREE_TIER, FREE_TIER, frozenset({SUGGEST}), rate_c
 
 @dataclass(frozen=True, slots=True)
 class StoredKey:
-    """An API key as the ledger knows it. `ends_ms`: when it expires, None for never."""
+    """An API key that the ledger stores. `ends_ms`: its expiry, Unix milliseconds; None: never."""
 
     principal: Principal
     ends_ms: int | None
@@ -61,7 +60,10 @@ class StoredKey:
 
 @dataclass(frozen=True, slots=True)
 class Unproven:
-    """A key that must be looked up. `did`: whose it was when it was looked up last, or None."""
+    """An API key that must be looked up.
+
+    `did`: the owner at the last look-up; None if the key is not cached.
+    """
 
     digest: bytes
     did: str | None
@@ -77,13 +79,16 @@ class GivenToken:
 # A credential whose caller is not known yet.
 Pending = Unproven | GivenToken | SignedRequest
 
-# SHA-256 hashes of keys -> one answer each, None for an unknown or revoked one.
+# SHA-256 hashes of keys -> one stored key each, None for an unknown or revoked key.
 FindKeys = Callable[[list[bytes]], Awaitable[Sequence[StoredKey | None]]]
 
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """What credentials are proven by. `fetch_jwks`: None without an issuer's keys."""
+    """The functions that read what is stored of credentials.
+
+    `fetch_jwks`: fetches the key set of the issuer of access tokens; None without such an issuer.
+    """
 
     find_keys: FindKeys
     find_standings: FindStandings
@@ -97,19 +102,19 @@ def new_api_key() -> str:
 
 
 def key_hash(api_key: str) -> bytes:
-    """Return what is stored of a key. A plain hash suffices: the key has 256 random bits."""
+    """Return the hash under which a key is stored. The key has 256 random bits: no salt needed."""
     return hashlib.sha256(api_key.encode()).digest()
 
 
 class Authenticator:
-    """Turns the headers of a request into its caller.
+    """Identifies the caller of a request by its headers.
 
     Args:
-        sources: what credentials are proven by.
-        settings: the bounds, the free-tier key, and the secrets of access tokens and heartbeat
-            tokens; an empty one accepts none.
-        wrong: counts wrong credentials; None: with the usual rate.
-        cached_max: keys, and DIDs, that are remembered.
+        sources: read what is stored of credentials.
+        settings: the limits, the free-tier key, and the keys of access tokens and heartbeat tokens.
+            Without such a key no credential of this kind is accepted.
+        wrong: counts wrong credentials; None: with the default rate.
+        cached_max: the most API keys, and the most DIDs, that are cached.
     """
 
     def __init__(
@@ -136,19 +141,22 @@ class Authenticator:
     def recognise(
         self, scope: Mapping[str, Any], headers: Mapping[bytes, bytes], now_ms: int, clock_ms: int
     ) -> Principal | Pending | None:
-        """Return the caller as far as it is known without asking the database.
+        """Identify the caller without a read of the database.
 
-        None when the request carries no credential at all. Of several, `x-api-key` counts first,
-        then `Authorization`, then a signature.
+        If the request has several credentials, `x-api-key` counts first, then `Authorization`, then
+        a signature.
 
         Args:
-            scope: of ASGI; a signature covers its method, path and query.
-            headers: those of the scope, by their names.
+            scope: the ASGI scope; a signature covers its method, path and query.
+            headers: the headers of the scope, by their names.
             now_ms: Unix time, milliseconds.
-            clock_ms: a monotonic clock, milliseconds.
+            clock_ms: the time of a monotonic clock, milliseconds.
+
+        Returns:
+            The caller; or a credential that `prove` must verify; or None without a credential.
 
         Raises:
-            ServiceError: UNAUTHORIZED; a credential was given and is not valid.
+            ServiceError: UNAUTHORIZED: the credential is not valid.
         """
         credential = headers.get(b"x-api-key")
         if credential is None:
@@ -158,12 +166,13 @@ class Authenticator:
                     return self._signed.read(headers, scope["method"], _target(scope), now_ms)
                 return None
             kind, _, credential = authorization.partition(b" ")
-            credential = credential.strip(b" \t")  # as HAProxy does (spent_callers.py)
+            # HAProxy strips the same characters (spent_callers.py).
+            credential = credential.strip(b" \t")
             if kind.lower() != b"bearer":
                 raise unauthorized("the Authorization header is not of the Bearer scheme")
         if not 0 < len(credential) <= _CREDENTIAL_BYTES_MAX:
             raise unauthorized("the API key is empty or too long")
-        # An API key has no full stop in it, a signed token has two.
+        # An API key contains no full stop; an access token contains two.
         if credential.count(b".") == 2 and b"x-api-key" not in headers:
             return GivenToken(credential)
         if credential.startswith(PREFIX.encode()):
@@ -179,16 +188,17 @@ class Authenticator:
         return Unproven(digest, known.principal.did)
 
     async def prove(self, pending: Pending, address: str, now_ms: int, clock_ms: int) -> Principal:
-        """Return the caller of a credential that had to be looked up or verified.
+        """Look up or verify a credential, and return its caller.
 
         Args:
-            address: where the request comes from.
+            pending: the credential that `recognise` has returned.
+            address: the client's address.
             now_ms: Unix time, milliseconds.
-            clock_ms: a monotonic clock, milliseconds.
+            clock_ms: the time of a monotonic clock, milliseconds.
 
         Raises:
-            ServiceError: UNAUTHORIZED; RATE_LIMITED or OVERLOADED: too many came from this address,
-                or in all; LEDGER_UNAVAILABLE.
+            ServiceError: UNAUTHORIZED; RATE_LIMITED or OVERLOADED: too many requests of this
+                address, or of all; LEDGER_UNAVAILABLE.
         """
         match pending:
             case Unproven(digest, did):
@@ -206,9 +216,11 @@ class Authenticator:
     async def still_opens(
         self, principal: Principal, address: str, now_ms: int, clock_ms: int
     ) -> bool:
-        """Say whether the credential of a request that goes on would open it now.
+        """Return whether the credential of a long request, such as a stream, is still valid.
 
-        Args are those of `prove`, which has returned the principal.
+        Args:
+            principal: the caller, as `recognise` or `prove` has returned it.
+            address, now_ms, clock_ms: as for `prove`.
 
         Raises:
             ServiceError: OVERLOADED, LEDGER_UNAVAILABLE.
@@ -257,7 +269,7 @@ class Authenticator:
 
 
 def _target(scope: Mapping[str, Any]) -> bytes:
-    """Return path and query as they were sent."""
+    """Return the path and the query as the client sent them, not decoded."""
     query: bytes = scope.get("query_string", b"")
     path: bytes = (scope.get("raw_path") or b"").partition(b"?")[0]
     return path + b"?" + query if query else path

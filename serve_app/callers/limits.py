@@ -1,12 +1,13 @@
-"""Rate limits: fixed minutes per owner, counted in the database, spent from leased blocks.
+"""Rate limits: calls per owner in fixed windows of a minute, leased from the database in blocks.
 
-Theory of operation: the count of a minute is one operational row per (owner DID, class), whichever
-of the owner's keys are used; a replica takes a block of it at a time (a tenth of the calling key's
-limit, single calls for bulk) and spends it from memory. So the limit is exact over all replicas
-within one block, and a call costs a database round trip only once per block. The calling key says
-how high the owner's count may go, so another key of the same owner lifts nothing. The minute is the
-database's; replicas measure what is left of it by their monotonic clocks.
-Callers without a key are counted per address, in memory (`serve_app/callers/windows.py`).
+Theory of operation: the database has one operational row per owner DID and rate class, with the
+count of the current window. All keys of an owner share this count. A replica leases a block of
+calls (a tenth of the calling key's limit; single calls for bulk) and spends the block from memory.
+So the limit over all replicas is exact to within one block, and only one call per block costs a
+database round trip. The limit of the calling key bounds the owner's count, so an owner gets no more
+calls by using several keys. The database decides when a window begins; replicas measure the rest of
+it by their monotonic clocks.
+Callers without a credential are counted per address, in memory (`serve_app/callers/windows.py`).
 Reference: http.md (Request limits); decision limits-and-admission.
 """
 
@@ -29,22 +30,23 @@ K = TypeVar("K", bound=Hashable)
 
 
 class KeyedLocks(Generic[K]):
-    """Locks that are made when they are asked for and forgotten when no task uses them."""
+    """One lock per key; created at the first use, and dropped when no task refers to the lock."""
 
     def __init__(self) -> None:
         self._locks: WeakValueDictionary[K, asyncio.Lock] = WeakValueDictionary()
 
     def of(self, key: K) -> asyncio.Lock:
-        """Return the lock of this key; the caller refers to it until it is released."""
+        """Return the lock of a key. The caller must keep a reference until the lock is released."""
         return self._locks.setdefault(key, asyncio.Lock())
 
 
 UNLIMITED = "unlimited"
-# By this header of a refusal HAProxy refuses the caller's next calls itself (decision
-# limits-and-admission).
+# After a refusal with this header, HAProxy itself refuses the caller's next calls of the window
+# (decision limits-and-admission).
 SPENT_HEADER = b"x-callboard-spent"
 
-# Calls of each class a minute that a peer may make: it speaks for all payers of its region.
+# Calls per minute and class of a peer. The limit is high, because a peer calls for all payers of
+# its region.
 PEER_RATE = 60_000
 
 _BLOCKS_PER_WINDOW = 10
@@ -55,7 +57,7 @@ Headers = list[tuple[bytes, bytes]]
 
 
 class RateClass(StrEnum):
-    """What a call counts as (specification, Limits); `exempt` ones are not counted."""
+    """The class under which a call is counted (specification, Limits). EXEMPT is not counted."""
 
     READ = "read"
     WRITE = "write"
@@ -64,13 +66,17 @@ class RateClass(StrEnum):
     EXEMPT = "exempt"
 
 
-# (owner DID, class, wanted calls, limit of the window) -> what is granted
+# (owner DID, class, requested calls, limit of the window) -> granted block
 TakeBlock = Callable[[str, str, int, int], Awaitable[RateBlock]]
 
 
 @dataclass(slots=True)
 class _Lease:
-    """A block of a window: `left` of it, `used` of the window with the whole block."""
+    """A leased block of calls.
+
+    `left`: calls of the block that are not spent. `used`: calls of the window that are granted to
+    all replicas, including this whole block. `ends_ms`: the end of the window, monotonic clock.
+    """
 
     left: int
     used: int
@@ -79,7 +85,7 @@ class _Lease:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where a caller stands in the current window, after this call."""
+    """The state of a caller's rate limit in the current window, after the current call."""
 
     rate: RateClass
     limit: int
@@ -104,7 +110,7 @@ class Standing:
         ]
 
     def spent_header(self, now_ms: int) -> tuple[bytes, bytes]:
-        """Return the header that tells HAProxy until when, and that the limit is spent.
+        """Return the header that tells HAProxy that the limit is spent, and when the window ends.
 
         Args:
             now_ms: Unix time, milliseconds.
@@ -122,12 +128,12 @@ class Standing:
 
 
 class RateLimiter:
-    """Counts the calls of each owner, and of each address without a key, by class.
+    """Counts the calls of owners, and of addresses without a credential, by rate class.
 
     Args:
-        settings: the limits a minute.
-        take_block: leases calls from the database.
-        replicas: of this machine, 1 or more.
+        settings: the limits per minute.
+        take_block: leases a block of calls from the database.
+        replicas: the number of replicas on this machine, 1 or more.
     """
 
     def __init__(self, settings: Settings, take_block: TakeBlock, *, replicas: int = 1) -> None:
@@ -137,7 +143,7 @@ class RateLimiter:
             RateClass.BULK: settings.bulk_rate,
             RateClass.MACHINE: settings.machine_rate,
         }
-        # Each replica counts addresses for itself, so each gives its part of the limit.
+        # Replicas count addresses separately, so each replica applies its part of the limit.
         self._addresses = {
             rate: AddressWindows(-(-limit // replicas), ADDRESSES_MAX)
             for rate, limit in self._limits.items()
@@ -149,13 +155,16 @@ class RateLimiter:
     async def take(
         self, principal: Principal | None, address: str, rate: RateClass, clock_ms: int
     ) -> Standing | None:
-        """Count one call; None when nothing limits it.
+        """Count one call, and return the state of the limit; None if the call is not limited.
 
         Args:
-            principal: the caller; None to count its address.
-            address: where the call comes from.
-            rate: what the call counts as.
-            clock_ms: a monotonic clock, milliseconds.
+            principal: the caller; None: count the call under its address.
+            address: the client's address.
+            rate: the rate class of the call.
+            clock_ms: the time of a monotonic clock, milliseconds.
+
+        Raises:
+            ServiceError: LEDGER_UNAVAILABLE or OVERLOADED.
         """
         if rate is RateClass.EXEMPT:
             return None
@@ -180,9 +189,10 @@ class RateLimiter:
         return spent
 
     def give_back(self, address: str, rate: RateClass, clock_ms: int) -> None:
-        """Uncount a call of an address that was found to be an owner's.
+        """Undo the count of a call under its address, because the call now counts under its owner.
 
-        Args are those of `take`.
+        Args:
+            address, rate, clock_ms: as for `take`.
         """
         self._addresses[rate].give_back(address, clock_ms)
 
@@ -197,7 +207,7 @@ class RateLimiter:
         return self._limits[rate]
 
     def _spend(self, key: tuple[str, RateClass], limit: int, clock_ms: int) -> Standing | None:
-        """Take one call of the lease at hand; None when the database must be asked."""
+        """Spend one call of the current lease. Return None if a new lease is needed."""
         lease = self._leases.get(key)
         if lease is None or clock_ms >= lease.ends_ms:
             return None
@@ -216,13 +226,14 @@ class RateLimiter:
         granted = await self._take_block(did, rate, block, limit)
         if len(self._leases) >= _LEASES_MAX:
             self._forget_ended(clock_ms)
-        # A grant of nothing means that the window is spent, whatever the count says by now.
+        # A grant of 0 calls means that the window is spent, even if the returned count is lower.
         used = granted.used if granted.calls else max(granted.used, limit)
         self._leases[key] = _Lease(granted.calls, used, clock_ms + max(1, granted.ends_in_ms))
 
     def _forget_ended(self, clock_ms: int) -> None:
         ended = [key for key, lease in self._leases.items() if lease.ends_ms <= clock_ms]
-        # With none ended the oldest go: what they had left is lost, never granted twice.
+        # If no lease has ended, the oldest leases are dropped. Their remaining calls are lost, and
+        # never granted twice.
         for key in ended or list(self._leases)[: _LEASES_MAX // 10]:
             del self._leases[key]
 

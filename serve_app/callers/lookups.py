@@ -1,12 +1,13 @@
-"""What is stored of credentials, looked up in batches and remembered for a second.
+"""Looks up stored credentials in batches, and caches the results for a second.
 
-Theory of operation: what was found is remembered and asked for again after a second, so whatever is
-revoked ends within one; only what was found is remembered so, whatever else is tried. What was not
-found is remembered apart, for a second. Look-ups travel in batches, those of remembered credentials
-apart from all others. Each address has a budget of wrong credentials; beyond it, what it sends is
-looked up in one paused batch after the other, a few of each address in each: so a flood costs a few
-queries a second in all, and a right credential from the same address still gets through. Durations
-are of a monotonic clock. Decisions limits-and-admission and signed-requests-and-claims.
+Theory of operation: a found credential is cached and looked up again when it is older than a
+second, so a revocation takes effect within a second. Credentials that were not found have a
+separate cache, so a flood of wrong credentials cannot evict valid ones. Look-ups are batched;
+cached credentials have a batch of their own. Each address has a budget of wrong credentials per
+minute. An address beyond its budget is not refused: its credentials are looked up in paused
+batches, with a limited share for each address. So a flood costs a few queries per second in total,
+and a valid credential from the same address still succeeds. Durations use a monotonic clock.
+Decisions limits-and-admission and signed-requests-and-claims.
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ V = TypeVar("V")
 
 
 class WrongCredentials:
-    """How many wrong credentials each address may send; one count for all kinds.
+    """Limits the wrong credentials of each address, with one count for all kinds of credentials.
 
     Args:
-        share: an address holds at most 1/n of the free places for look-ups after a pause.
-        rate: wrong credentials a minute and address that are looked up at once.
-        pause_s: the pause before each batch of look-ups for addresses above that rate.
+        share: n: an address may have at most 1/n of the free places in a paused batch.
+        rate: wrong credentials per minute and address that are looked up without a pause.
+        pause_s: the pause before each batch for addresses beyond the rate, seconds.
     """
 
     def __init__(self, share: int, *, rate: int = WRONG_RATE, pause_s: float = PAUSE_S) -> None:
@@ -48,28 +49,28 @@ class WrongCredentials:
         self._paused = Shares(BATCH, share)
 
     def take(self, address: str, clock_ms: int) -> bool:
-        """Count a credential that is wrong, or may be; False beyond the budget."""
+        """Count a credential that is or may be wrong. Return False if the address has no budget."""
         return self._counts.take(address, clock_ms).is_allowed
 
     def give_back(self, address: str, clock_ms: int) -> None:
-        """Uncount a credential that was right."""
+        """Undo the count of a credential that turned out to be valid."""
         self._counts.give_back(address, clock_ms)
 
     def is_spent(self, address: str, clock_ms: int) -> bool:
-        """Say whether an address has nothing left of its budget."""
+        """Return whether the budget of an address is used up."""
         window = self._counts.find(address, clock_ms)
         return window is not None and window.used >= window.limit
 
     async def pause(self) -> None:
-        """Wait as long as a credential waits that comes from a busy address."""
+        """Wait for the pause of addresses whose budget is used up."""
         await asyncio.sleep(self._pause_s)
 
     @asynccontextmanager
     async def place(self, address: str) -> AsyncIterator[None]:
-        """Hold one of the places for credentials of busy addresses.
+        """Hold a place for a credential of an address whose budget is used up.
 
         Raises:
-            ServiceError: RATE_LIMITED; the address has its share of them.
+            ServiceError: RATE_LIMITED: the share of the address is used up.
         """
         if not self._paused.take(address):
             raise ServiceError(
@@ -84,13 +85,13 @@ class WrongCredentials:
 
 
 class Lookups(Generic[K, V]):
-    """The look-ups of one kind of credential.
+    """Looks up and caches one kind of credential.
 
     Args:
-        name: for messages.
-        find: answers a batch: what is stored under each, None where nothing is.
-        wrong: the budgets.
-        remembered_max: how many are remembered of those that were found, and of the others.
+        name: the name of the kind, for messages.
+        find: looks up a batch: returns the stored value of each key, None for an unknown key.
+        wrong: limits the wrong credentials of each address.
+        remembered_max: the most found credentials, and the most unknown ones, that are cached.
     """
 
     def __init__(
@@ -104,7 +105,7 @@ class Lookups(Generic[K, V]):
         self._find = find
         self._wrong = wrong
         self._remembered_max = remembered_max
-        # In the order of use, the oldest first.
+        # In the order of their last use, the least recently used first.
         self._known: dict[K, tuple[int, V]] = {}
         self._unknown: dict[K, int] = {}
         self._asked: dict[K, asyncio.Future[V | None]] = {}
@@ -116,12 +117,13 @@ class Lookups(Generic[K, V]):
         return f"<Lookups known={len(self._known)} unknown={len(self._unknown)}>"
 
     def remembered(self, key: K, clock_ms: int) -> tuple[V | None, bool]:
-        """Return what was found under this key the last time, and whether that counts still.
+        """Return the cached value of a key, and whether the value is still fresh.
 
-        Otherwise it is to be asked for again.
+        A value that is not fresh must be looked up again.
 
         Args:
-            clock_ms: a monotonic clock, milliseconds.
+            key: the key of the credential.
+            clock_ms: the time of a monotonic clock, milliseconds.
         """
         known = self._known.pop(key, None)
         if known is None:
@@ -131,15 +133,20 @@ class Lookups(Generic[K, V]):
         return found, clock_ms - found_ms < REMEMBERED_MS
 
     async def look_up(self, key: K, address: str, clock_ms: int, *, is_trusted: bool) -> V | None:
-        """Ask the database, unless nothing was found less than a second ago.
+        """Look up a credential in the database, and return its value; None if it is not stored.
+
+        The database is not read if the credential was not found less than a second ago.
 
         Args:
-            address: where the credential comes from.
-            clock_ms: a monotonic clock, milliseconds.
-            is_trusted: whether it was found before or is proven, and costs no budget.
+            key: the key of the credential.
+            address: the client's address.
+            clock_ms: the time of a monotonic clock, milliseconds.
+            is_trusted: the credential is cached or verified, so it does not count as possibly
+                wrong.
 
         Raises:
-            ServiceError: RATE_LIMITED; too many wrong ones came from this address.
+            ServiceError: RATE_LIMITED: too many wrong credentials from this address; OVERLOADED;
+                LEDGER_UNAVAILABLE.
         """
         unknown_ms = self._unknown.get(key)
         if unknown_ms is not None and clock_ms - unknown_ms < REMEMBERED_MS:
@@ -164,7 +171,8 @@ class Lookups(Generic[K, V]):
     async def _answer(self, key: K, lookups: Channel[K, V | None]) -> V | None:
         asked = self._asked.get(key)
         if asked is None:
-            # One question for all that wait; a task, so that the first asker may leave.
+            # All concurrent requests for this key share one look-up. It is a task of its own, so it
+            # continues if the first request is cancelled.
             asked = asyncio.ensure_future(lookups.request(key))
             self._asked[key] = asked
             asked.add_done_callback(lambda _: self._asked.pop(key, None))

@@ -1,11 +1,10 @@
-"""The address a request comes from, as HAProxy says it: no client can choose it.
+"""Reads the client address of a request, as HAProxy reports it. Clients cannot forge it.
 
-HAProxy sets one header on every request, replacing any that the client sent: a token and the
-address of the connection, or of whom one of `trusted_proxies` speaks for (decision http-edge). The
-token
-is derived from the deployment key, so a request that reaches a replica's own port past HAProxy
-cannot name an address: it counts under its own connection's. `X-Forwarded-For` is not read here.
-Decision http-edge.
+HAProxy sets one header on every request and replaces a header that the client sent. The header has
+a token and an address: that of the connection, or the address that one of `trusted_proxies`
+reports. The token is derived from the deployment key. So a client that reaches a replica's own port
+without HAProxy cannot set the address; its request counts under the address of its connection.
+`X-Forwarded-For` is not read here. Decision http-edge.
 """
 
 from __future__ import annotations
@@ -21,33 +20,34 @@ PEER_HEADER: Final = b"x-callboard-peer"
 UNKNOWN: Final = "unknown"
 
 _ADDRESS_CHARS_MAX: Final = 45
-# What one customer of a provider usually holds of IPv6; HAProxy counts by the same prefix.
+# A provider usually assigns a /64 network to a customer. HAProxy counts by the same prefix.
 _IPV6_PREFIX: Final = 64
 
 
 def peer_tokens(keys: DeploymentKeys) -> tuple[str, ...]:
-    """Return the tokens by which replicas know that a header was set by HAProxy, 32 hex digits.
+    """Return the tokens that prove that HAProxy has set a header: 32 hex digits each.
 
     Args:
-        keys: the deployment's, the same on every machine. The token of the one in use is first.
+        keys: the deployment keys, the same on every machine. The token of the current key is first.
     """
     return tuple(key.hex()[:32] for key in derived_keys(keys, KeyPurpose.PEER_TOKEN))
 
 
 class Peers:
-    """Reads the source address of requests.
+    """Reads the client addresses of requests.
 
     Args:
-        keys: the deployment's; none where no HAProxy of ours stands in front.
+        keys: the deployment keys; no keys for a replica without Callboard's HAProxy in front.
     """
 
     def __init__(self, keys: DeploymentKeys) -> None:
         self._prefixes = tuple(f"{token} ".encode() for token in peer_tokens(keys))
 
     def address_of(self, scope: Mapping[str, Any], headers: Mapping[bytes, bytes]) -> str:
-        """Return the address that a request is counted under, "unknown" when there is none.
+        """Return the address under which a request is counted; "unknown" without an address.
 
-        IPv4 as it is, IPv6 by its /64 network: its holder has all addresses of it.
+        An IPv6 address is returned as its /64 network, because one customer usually has all
+        addresses of this network.
         """
         named = headers.get(PEER_HEADER)
         if named is not None:

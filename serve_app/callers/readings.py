@@ -1,9 +1,9 @@
-"""What operators read by a single right, noted on the chain with their reason.
+"""Audits reads that callers make by a single right, with their reason.
 
-An entry per read would let a reader fill the chain, so there is one in an hour for each credential,
-right, operation and reason; another reason costs a call of the class write. The note goes on beside
-the reply: a ledger that is away keeps no operator from looking, and a note that failed is given
-with the next read. Decision audit-chain.
+One audit entry per read would let a reader fill the audit chain. So there is one entry per hour for
+each credential, right, operation and reason. Each new entry counts as a call of the class WRITE.
+The entry is committed in the background: if the ledger is unavailable, operators can still read,
+and the next read tries to commit the entry again. Decision audit-chain.
 """
 
 from __future__ import annotations
@@ -26,25 +26,27 @@ REMEMBERED_MAX: Final = 1_000
 
 
 class Readings:
-    """The notes of one replica.
+    """Commits the audit entries of reads for one replica.
 
     Args:
-        commit: gives a command to the ledger.
+        commit: sends a command to the ledger.
     """
 
     def __init__(self, commit: Callable[[NoteReading], Awaitable[object]]) -> None:
         self._commit = commit
-        # Keys of the notes that were given, the oldest first.
+        # Keys of the commands that were sent, oldest first.
         self._noted: dict[str, None] = {}
         self._under_way: set[asyncio.Task[None]] = set()
 
     def new(
         self, principal: Principal, authority: Authority, operation: str, now_ms: int
     ) -> NoteReading | None:
-        """Return the note of a read, None where this replica has given it in this hour.
+        """Return the command that audits a read; None if this replica sent it in this hour already.
 
         Args:
-            operation: its method and path, as declared.
+            principal: the caller.
+            authority: the single right that permitted the read, and the caller's reason.
+            operation: the method and the path template of the operation.
             now_ms: Unix time, milliseconds.
         """
         key = composed_key(
@@ -63,7 +65,7 @@ class Readings:
         )
 
     def give(self, note: NoteReading) -> None:
-        """Give a note to the ledger, beside the caller's reply."""
+        """Send a command to the ledger in the background. The caller's reply does not wait."""
         self._noted[note.key] = None
         if len(self._noted) > REMEMBERED_MAX:
             del self._noted[next(iter(self._noted))]

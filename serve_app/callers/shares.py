@@ -1,10 +1,10 @@
-"""A bounded stock shared by many holders, so that no holder, and no few of them, takes it all.
+"""A bounded resource that many holders share, so that no few holders can take all of it.
 
-Theory of operation: a holder may have at most 1/n of what is free (dynamic thresholds, as switches
-share their buffers). One holder alone gets 1/(n+1) of the stock; the next gets as large a part of
-what is left, and as things are given back and taken again all come to equal parts, with one such
-part always free for a newcomer. No holder has to be known before it comes, and nothing is kept of
-one that has given all back. Decision fairness-and-long-work.
+Theory of operation: a holder may have at most 1/n of the free amount (dynamic thresholds, as
+network switches share their buffers). A single holder gets 1/(n+1) of the total. The next holder
+gets the same fraction of the rest. As holders release and take amounts, their parts become equal,
+and some amount always stays free for a new holder. Holders need not be known in advance, and
+nothing is stored of a holder that has released everything. Decision fairness-and-long-work.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from core.market.sharing.fair_share import Held
 
 
 class Shares:
-    """A stock of places or bytes.
+    """A resource: a number of places or bytes.
 
     Args:
-        total: the stock, 1 or more.
-        part: n: a holder has at most 1/n of what is free, 2 or more.
+        total: the total amount, 1 or more.
+        part: n, 2 or more: a holder may have at most 1/n of the free amount.
     """
 
     def __init__(self, total: int, part: int) -> None:
@@ -30,16 +30,17 @@ class Shares:
 
     @property
     def taken(self) -> int:
-        """How much of the stock is taken."""
+        """The amount that all holders have taken."""
         return self._held.total
 
     def take(self, holder: str, amount: int = 1) -> bool:
-        """Give a holder some of the stock; False, and nothing given, beyond its share.
+        """Give a holder an amount; return False, and give nothing, if the holder's share is less.
 
         Args:
+            holder: the DID or the address of the holder.
             amount: 1 or more.
         """
-        # One of anything can be had while any is free, so that the smallest stock serves.
+        # A holder may always have 1 while any is free, so even a total of 1 can be used.
         most = max(1, (self._total - self._held.total) // self._part)
         if self._held.of(holder) + amount > most or self.is_taken(amount):
             return False
@@ -47,9 +48,9 @@ class Shares:
         return True
 
     def is_taken(self, amount: int = 1) -> bool:
-        """Whether less than this amount is free."""
+        """Return whether less than this amount is free."""
         return self._held.total + amount > self._total
 
     def give_back(self, holder: str, amount: int = 1) -> None:
-        """Take back what a holder was given."""
+        """Release an amount that a holder has taken."""
         self._held.remove(holder, amount)

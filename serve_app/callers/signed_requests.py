@@ -1,11 +1,15 @@
-"""Requests that the key of a DID has signed: read, proven, taken once.
+"""Authenticates requests that are signed with the key of a DID. Each is accepted only once.
 
-The order, cheapest first: 1. the headers are read, and the time is judged by this replica's clock;
-2. the signature is verified with the key of the DID; 3. the DID must not be revoked; 4. signed
-requests are counted; 5. the nonce is taken in the database, once for all replicas; 6. after the
-body is read, it must have the digest that was signed. Failures count as wrong credentials of their
-address and cost no query: what is asked before the signature is verified is asked like an unknown
-API key. Reference: http.md (Authentication); decision signed-requests-and-claims.
+The steps, cheapest first:
+1. Read the headers, and check the signature's time by this replica's clock.
+2. Verify the signature with the key of the DID.
+3. Check that the DID is not revoked.
+4. Count the signed request.
+5. Store the nonce in the database, which refuses a nonce that any replica has accepted before.
+6. After the body is read, check that it has the signed digest.
+A failed verification counts as a wrong credential of its address. If a DID must be looked up before
+its signature is verified, the look-up is limited like that of an unknown API key.
+Reference: http.md (Authentication); decision signed-requests-and-claims.
 """
 
 from __future__ import annotations
@@ -47,19 +51,19 @@ from ledger.features.nonces import Nonce
 from serve_app.callers.lookups import BATCH, WAITING_MAX, Lookups, WrongCredentials
 from serve_app.callers.windows import ADDRESSES_MAX, AddressWindows
 
-# Signed requests a minute: of a DID (or the address of an unknown DID), and of all callers of a
-# replica, whose nonces are kept for 11 min.
+# Signed requests per minute: of a DID (or of the address of an unknown DID), and of all callers of
+# a replica. The total bounds the stored nonces, which are kept for 11 min.
 SIGNED_RATE: Final = 8_000
 SIGNED_TOTAL_RATE: Final = 60_000
 
 SIGNATURE_HEADER: Final = b"signature-input"
-# Hashing a larger body takes long enough to be another thread's.
+# Hashing a larger body would block the event loop too long, so it is done in another thread.
 _HASHED_IN_LOOP_BYTES_MAX: Final = 512 * 1024
 _ALL: Final = ""
 
-# DIDs -> what is stored of each, None where nothing is.
+# DIDs -> the stored standing of each, None for a DID of which nothing is stored.
 FindStandings = Callable[[list[str]], Awaitable[Sequence[DidStanding | None]]]
-# Nonces -> whether each is new and its signature of now.
+# Nonces -> whether each is new, and its signature was created recently by the database's clock.
 TakeNonces = Callable[[list[Nonce]], Awaitable[Sequence[bool]]]
 
 
@@ -67,7 +71,8 @@ TakeNonces = Callable[[list[Nonce]], Awaitable[Sequence[bool]]]
 class SignedRequest:
     """A request with a signature that is not verified yet.
 
-    `message`: the bytes that were signed. `digests`: of the body, None where none is covered.
+    `message`: the signed bytes. `digests`: the signed digests of the body; None if the signature
+    covers no digest.
     """
 
     fields: SignatureFields
@@ -75,7 +80,7 @@ class SignedRequest:
     digests: Mapping[str, bytes] | None
 
     async def check_body(self, body: bytes) -> None:
-        """Refuse a body that is not the one that was signed.
+        """Refuse a body that does not have the signed digest.
 
         Raises:
             ServiceError: UNAUTHORIZED.
@@ -93,13 +98,15 @@ class SignedRequest:
 
 
 class SignedRequests:
-    """Turns signed requests into their callers.
+    """Authenticates the callers of signed requests.
 
     Args:
-        standings: looks DIDs up.
-        take_nonces: takes nonces, a batch at a time.
-        wrong: the budgets of wrong credentials.
-        settings: the addresses of this service, and how many signed requests are taken.
+        standings: looks up DIDs.
+        take_nonces: stores a batch of nonces.
+        wrong: limits the wrong credentials of each address.
+        settings: the URLs of this service.
+        rate: signed requests per minute and DID.
+        total_rate: signed requests per minute of all callers of this replica.
     """
 
     def __init__(
@@ -124,15 +131,17 @@ class SignedRequests:
     def read(
         self, headers: Mapping[bytes, bytes], method: str, target: bytes, now_ms: int
     ) -> SignedRequest:
-        """Read the signature of a request.
+        """Read the signature of a request, without verifying it.
 
         Args:
-            method: as it was sent.
-            target: path and query as they were sent.
+            headers: the headers of the request.
+            method: the HTTP method.
+            target: the path and the query as the client sent them.
             now_ms: Unix time, milliseconds.
 
         Raises:
-            ServiceError: UNAUTHORIZED; the headers hold no signature that is accepted here now.
+            ServiceError: UNAUTHORIZED: the signature is malformed, too old or expired, or the Host
+                header is unknown.
         """
         try:
             fields = read_signature(headers[SIGNATURE_HEADER], headers.get(b"signature"))
@@ -158,14 +167,15 @@ class SignedRequests:
         return SignedRequest(fields, message, digests)
 
     async def prove(self, request: SignedRequest, address: str, clock_ms: int) -> Principal:
-        """Return the caller of a signed request, which is taken this once.
+        """Verify a signed request, store its nonce, and return its caller.
 
         Args:
-            address: where the request comes from.
-            clock_ms: a monotonic clock, milliseconds.
+            request: the request, as `read` has returned it.
+            address: the client's address.
+            clock_ms: the time of a monotonic clock, milliseconds.
 
         Raises:
-            ServiceError: UNAUTHORIZED; RATE_LIMITED or OVERLOADED: too many come;
+            ServiceError: UNAUTHORIZED; RATE_LIMITED or OVERLOADED: too many requests;
                 LEDGER_UNAVAILABLE.
         """
         did = request.fields.did
@@ -210,7 +220,11 @@ class SignedRequests:
     def _verify(
         self, request: SignedRequest, standing: DidStanding, address: str, clock_ms: int
     ) -> str:
-        """Return the key that the signature is by, as it is stored."""
+        """Return the key that verifies the signature, in its stored form.
+
+        Raises:
+            ServiceError: UNAUTHORIZED.
+        """
         fields = request.fields
         key = signing_key(fields.did, standing)
         if key is None or not is_signed_by_key(key_bytes(key), request.message, fields.signature):
@@ -239,7 +253,7 @@ class SignedRequests:
         fields = request.fields
         nonce = Nonce(fields.did, fields.nonce, fields.created_s)
         if not await self._nonces.request(nonce):
-            # A replay takes nothing from the one whose request it repeats.
+            # A replay must not use up the rate limit of the DID whose request it repeats.
             self._counts.give_back(counted, clock_ms)
             self._wrong.take(address, clock_ms)
             raise unauthorized(
@@ -249,7 +263,7 @@ class SignedRequests:
 
 
 def bases_by_host(urls: Sequence[str]) -> dict[str, str]:
-    """Return what stands before the path in the URLs of this service, by their Host headers.
+    """Return the part of this service's URLs before the request's path, keyed by Host header.
 
     Args:
         urls: the addresses of this service, each `http(s)://host[:port][/path]`.

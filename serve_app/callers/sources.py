@@ -1,6 +1,6 @@
-"""What the authenticator asks the database and an issuer for, in their own words.
+"""Reads what the authenticator needs from the database and from the issuer of access tokens.
 
-The seam between `ledger/`'s rows and this package's values.
+This module converts rows of `ledger/` to the values of this package.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from serve_app.callers.auth import FindKeys, Sources, StoredKey
 
 
 def sources_of(reader: LedgerReader, nonces: NonceStore, settings: Settings) -> Sources:
-    """Return what credentials are proven by in a replica."""
+    """Return the functions with which a replica's authenticator reads stored credentials."""
 
     async def find_standings(dids: list[str]) -> list[DidStanding | None]:
         found = await standing_rows(reader, dids)
@@ -47,7 +47,7 @@ def _standing(row: RowDict | None) -> DidStanding | None:
 
 
 def find_keys_in(reader: LedgerReader) -> FindKeys:
-    """Return the look-up of API keys; a revoked key is as unknown as one that never was."""
+    """Return the function that looks up API keys. It returns None for unknown and revoked keys."""
 
     async def find(digests: list[bytes]) -> list[StoredKey | None]:
         found = await reader.api_keys_by_hashes(digests)
@@ -57,10 +57,10 @@ def find_keys_in(reader: LedgerReader) -> FindKeys:
 
 
 def _stored(row: RowDict | None, digest: bytes) -> StoredKey | None:
-    """Return a key that opens; with its owner's DID all of an owner's keys are closed.
+    """Return a valid API key; None for a revoked one.
 
-    But for those with the admin right: else the right to revoke could close the deployment for
-    good.
+    If the owner's DID is revoked, all keys of the owner are invalid, except keys with the scope
+    `admin`. Otherwise a caller with the right to revoke could lock out all administrators.
     """
     if row is None or row["revoked_ms"] is not None:
         return None
@@ -76,6 +76,7 @@ def _stored(row: RowDict | None, digest: bytes) -> StoredKey | None:
         key_hash=digest,
     )
     ends_ms = row["expires_ms"]
-    if not hmac.compare_digest(bytes(row["hash"]), digest):  # the secret of before a rotation
+    # The digest is that of the secret before the last rotation.
+    if not hmac.compare_digest(bytes(row["hash"]), digest):
         ends_ms = min(row["previous_ends_ms"], ends_ms or TIME_MS_MAX)
     return StoredKey(principal, ends_ms)

@@ -1,7 +1,8 @@
-"""Calls counted per address in fixed minutes, in this replica's memory alone.
+"""Counts calls per address in fixed windows of a minute, only in this replica's memory.
 
-Addresses are many and cost their users little, so they get no rows in the database, and only so
-many of them are counted one by one: the others share one count. Decision limits-and-admission.
+Anybody can get many addresses cheaply, so addresses get no rows in the database. Only a limited
+number of addresses is counted separately; all further addresses share one count. Other keys than
+addresses, such as DIDs, are counted in the same way. Decision limits-and-admission.
 """
 
 from __future__ import annotations
@@ -11,13 +12,13 @@ from typing import Final
 
 from ledger.operational import WINDOW_MS
 
-# Addresses that a replica counts one by one.
+# The most addresses that a replica counts separately.
 ADDRESSES_MAX: Final = 10_000
 
 
 @dataclass(slots=True)
 class Window:
-    """The calls of one address in its minute, this one included."""
+    """The calls of one address in its current window, including the newest call."""
 
     used: int
     limit: int
@@ -30,29 +31,30 @@ class Window:
 
 
 class AddressWindows:
-    """Counts of one kind of call.
+    """Counts calls of one kind.
 
     Args:
-        limit: calls a minute and address.
-        addresses_max: addresses counted one by one.
+        limit: calls per minute and address.
+        addresses_max: the most addresses that are counted separately.
     """
 
     def __init__(self, limit: int, addresses_max: int) -> None:
         self._limit = limit
         self._addresses_max = addresses_max
-        # In the order of their beginnings, which is that of their ends.
+        # In the order of their begin and end times.
         self._windows: dict[str, Window] = {}
-        # The count that addresses share when as many are counted already.
+        # The window that all addresses beyond `addresses_max` share.
         self._others = Window(0, limit, 0)
 
     def __repr__(self) -> str:
         return f"<AddressWindows {len(self._windows)}/{self._addresses_max}>"
 
     def take(self, address: str, clock_ms: int) -> Window:
-        """Count one call; the caller asks the window whether it is allowed.
+        """Count one call, and return its window. `Window.is_allowed` says whether it may proceed.
 
         Args:
-            clock_ms: a monotonic clock, milliseconds.
+            address: the address.
+            clock_ms: the time of a monotonic clock, milliseconds.
         """
         window = self._windows.get(address)
         if window is not None and clock_ms >= window.ends_ms:
@@ -60,12 +62,12 @@ class AddressWindows:
             window = None
         if window is None:
             window = self._begun(address, clock_ms)
-        # One above the limit says all that is to be said.
+        # Counting stops at one above the limit: a higher count would make no difference.
         window.used = min(window.used + 1, self._limit + 1)
         return window
 
     def find(self, address: str, clock_ms: int) -> Window | None:
-        """Return the current window that an address is counted in; None before its first call."""
+        """Return the current window in which an address is counted; None before its first call."""
         window = self._windows.get(address)
         if window is None and len(self._windows) >= self._addresses_max:
             window = self._others

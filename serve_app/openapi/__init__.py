@@ -1,1 +1,1 @@
-"""The API described: schemas by name, parameters, the OpenAPI document and its page."""
+"""The description of the API: the OpenAPI document and the documentation page."""

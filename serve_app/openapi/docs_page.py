@@ -1,6 +1,7 @@
-"""The API's documentation as one page without scripts or outside resources, so it reads offline.
+"""Renders the API's documentation as one HTML page that works offline.
 
-Its content security policy allows its one style sheet and nothing else.
+The page has no scripts and loads no other resources. Its content security policy allows only its
+own style sheet.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ def _section(path: str, method: str, operation: dict[str, Any]) -> str:
 
 
 def _link(schema: dict[str, Any]) -> str:
-    """Return links to the schemas that this one is, or is one of; else what it says of itself."""
+    """Return links to the named schemas that a schema refers to, or else its description."""
     named = [
         one["$ref"].rsplit("/", 1)[1] for one in schema.get("anyOf", [schema]) if "$ref" in one
     ]

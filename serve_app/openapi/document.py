@@ -1,8 +1,8 @@
-"""The OpenAPI document, made from the same declarations that serve the requests.
+"""Builds the OpenAPI document from the declarations that also serve the requests.
 
-Every operation lists every status it can answer: its own refusals and those that any call can meet.
-Schemas come from the declared classes (`core/records/api`), examples from recorded replies.
-Decision requests-json-and-client.
+Every operation lists all of its possible statuses: those of its declared refusals, and those of
+refusals that any operation can give. Schemas come from the declared classes (`core/records/api`),
+examples from recorded replies. Decision requests-json-and-client.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from serve_app.http.paths import PATH_VALUES, names_in
 
 Schema = dict[str, Any]
 
-# Bodies and replies of the contract tests, written by `python -m scripts.record_examples`; tests
-# hold every example against the schemas.
+# Bodies and replies of the contract tests, recorded by `python -m scripts.record_examples`. Tests
+# validate every example against the schemas.
 EXAMPLES: Final = Path(__file__).with_name("examples.json")
 _REQUEST_ID: Final = "0f1e2d3c4b5a69788796a5b4c3d2e1f0"
 HEADERS: Final[Mapping[str, Schema]] = {
@@ -53,18 +53,18 @@ HEADERS: Final[Mapping[str, Schema]] = {
     },
 }
 _ALWAYS = (
-    ErrorCode.INVALID_REQUEST,  # the front refuses what is not valid HTTP
+    ErrorCode.INVALID_REQUEST,  # HAProxy refuses invalid HTTP.
     ErrorCode.NOT_ACCEPTABLE,
     ErrorCode.METHOD_NOT_ALLOWED,
     ErrorCode.INTERNAL_ERROR,
-    ErrorCode.PAYLOAD_TOO_LARGE,  # the front measures bodies of reads, too
+    ErrorCode.PAYLOAD_TOO_LARGE,  # HAProxy also limits the bodies of GET requests.
 )
 _WITH_CREDENTIAL = (
     ErrorCode.UNAUTHORIZED,
     ErrorCode.INSUFFICIENT_SCOPE,
     ErrorCode.LEDGER_UNAVAILABLE,
 )
-# Also without a scope, a key that is sent is looked up, and rows are read.
+# An operation without a scope also reads rows, and verifies a credential that is sent.
 _WITHOUT_CREDENTIAL = (ErrorCode.UNAUTHORIZED, ErrorCode.LEDGER_UNAVAILABLE)
 _WITH_BODY = (
     ErrorCode.REQUEST_TIMEOUT,
@@ -73,17 +73,17 @@ _WITH_BODY = (
 
 
 def openapi_document(operations: Iterable[Operation], version: str) -> dict[str, Any]:
-    """Return the OpenAPI 3.1 document of these operations.
+    """Return the OpenAPI 3.1 document of the service.
 
     Args:
-        operations: all of the service's.
+        operations: all operations of the service.
         version: the service's version.
     """
     return _Description().of(operations, version)
 
 
 class _Description:
-    """Describes operations, and keeps the schemas that they refer to."""
+    """Describes operations, and collects the schemas that they refer to."""
 
     def __init__(self) -> None:
         self._schemas = Schemas()
@@ -176,7 +176,12 @@ class _Description:
         return responses
 
     def _example(self, operation: Operation, part: str) -> Any:
-        """Return the recorded body or reply of an operation, None where it has none."""
+        """Return the recorded body or reply of an operation; None if none was recorded.
+
+        Args:
+            operation: the operation.
+            part: `body` or `reply`.
+        """
         name = f"{operation.method} {operation.path}"
         return self._examples["operations"].get(name, {}).get(part)
 
@@ -191,12 +196,12 @@ class _Description:
 
 
 def _example(code: ErrorCode) -> dict[str, Any]:
-    """Return what a refusal with a code looks like."""
+    """Return an invented example of the problem details of an error code."""
     return problem(ServiceError(code, "what was got and what was expected"), _REQUEST_ID)
 
 
 def _refusals_of(operation: Operation) -> Iterable[ErrorCode]:
-    """Return the codes that an operation can refuse with."""
+    """Return the error codes of all refusals of an operation."""
     yield from _ALWAYS
     yield from operation.errors
     if operation.repeats is not Repeats.IGNORED:
@@ -232,10 +237,11 @@ def _description(operation: Operation) -> str:
 
 
 def parameters_of(operation: Operation, schemas: Schemas) -> list[Schema]:
-    """Return the parameters of an operation as the document lists them.
+    """Return the parameters of an operation in the form of the OpenAPI document.
 
     Args:
-        schemas: describes their types.
+        operation: the operation.
+        schemas: describes the types of the parameters, and collects their schemas.
     """
     described = [_of_path(name, schemas) for name in names_in(operation.path)]
     described += _of_query(operation.query, schemas)

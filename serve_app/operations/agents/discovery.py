@@ -1,5 +1,6 @@
 """Discovery: finds agents by words, capability or owner, ranked, with the reasons of each result.
 
+Agents of private subnets are found only by callers that may see them.
 Reference: features.md (Discovery). Decision registry-and-discovery.
 """
 

@@ -1,6 +1,7 @@
-"""Versions of capabilities: published by the owner of a capability's line of versions, listed,
-deprecated, negotiated.
+"""Versions of capabilities: publish, list, read, deprecate and negotiate them.
 
+All versions of a capability are its line of versions, which has one owner. Only the owner publishes
+versions.
 Reference: features.md (Capability versions), http.md (Versions). Decision versions-and-schemas.
 """
 
@@ -69,7 +70,8 @@ OPERATIONS = Operations("capabilities")
 
 VERSIONS_PER_OWNER_MAX: Final = 1_000
 VERSIONS_PER_CAPABILITY_MAX: Final = 100
-# Comparing two versions may take as long as work on so much text, however short they are.
+# The assumed size of a comparison of two versions, for `in_thread`. Comparing short schemas may
+# also take long, so comparisons always run in the thread.
 COMPARED_BYTES: Final = 2 * SCHEMA_BYTES_MAX
 
 _VERSIONS: Final = "/v1/capabilities/{capability_id}/versions"
@@ -85,8 +87,10 @@ _VERSIONS: Final = "/v1/capabilities/{capability_id}/versions"
 async def publish(call: Call) -> Json:
     """Publish a version of a capability.
 
-    Steps: (1) the caller may, as far as that can be seen here, (2) the schemas are good, (3) they
-    keep what the version promises, (4) the ledger decides.
+    1. Check whether the caller may publish, as far as this module can decide that.
+    2. Check the schemas.
+    3. Check that the schemas keep the compatibility that the version number promises.
+    4. Commit; the ledger decides.
     """
     body, services = call.given(VersionPublication), call.services
     rows = await version_rows(services.reader, (body.capability_id,))
@@ -136,16 +140,20 @@ async def publish(call: Call) -> Json:
 async def _offer_to_lead_with(
     call: Call, body: VersionPublication, line_owner_did: str | None
 ) -> FirstOffer | None:
-    """Return the agent by which a capability's line may begin, or pass to the agent's owner.
+    """Return the agent that entitles its owner to begin a line of versions or to take it over.
 
     Args:
-        line_owner_did: another owner, whose line it is; None: there is no line.
+        call: the publish.
+        body: its body.
+        line_owner_did: the current owner of the line, who is not the caller; None: the capability
+            has no line yet.
 
     Returns:
-        None where the owner has no such agent and there is no line: the ledger says what to do.
+        None if the capability has no line and the publishing owner has no such agent. The ledger
+        then refuses and says what to do.
 
     Raises:
-        ServiceError: FORBIDDEN; another owner has one that goes before it, or has the line.
+        ServiceError: FORBIDDEN: another owner has the line, or an agent that takes precedence.
     """
     owner_did = body.owner_did or call.caller.did
     services = call.services
@@ -158,7 +166,7 @@ async def _offer_to_lead_with(
     )
     if line_owner_did is not None:
         if offer is None or offer.is_preceded or not offer.is_proven:
-            call.require(call.right, line_owner_did)  # which refuses
+            call.require(call.right, line_owner_did)  # Raises FORBIDDEN.
         return offer
     if offer is not None and offer.is_preceded and not call.caller.is_admin:
         raise ServiceError(
@@ -282,7 +290,7 @@ async def _migration_path(
 async def _comparisons(
     call: Call, rows: dict[str, RowDict], ids: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """Return what each of these versions breaks of the one before it."""
+    """Return the comparison of each version with the previous version in `ids`."""
     return [
         await in_thread(call.account, COMPARED_BYTES, partial(_compared, rows[former], rows[later]))
         for former, later in pairwise(ids)
@@ -300,7 +308,7 @@ def _schemas_of(row: RowDict) -> tuple[Any, Any]:
 
 
 def _compatibility(former: str, later: str, breaks: Sequence[Break]) -> dict[str, Any]:
-    """Return what a version breaks of an earlier one, as the API shows it."""
+    """Return the JSON record of a comparison of two versions."""
     return {
         "fromVersion": former,
         "toVersion": later,
@@ -321,10 +329,10 @@ def _not_acceptable(body: Negotiation, versions: list[PublishedVersion]) -> Serv
 
 
 async def _line(call: Call, capability_id: str) -> list[RowDict]:
-    """Return the versions of a capability.
+    """Return the rows of all versions of a capability.
 
     Raises:
-        ServiceError: NOT_FOUND, it has none.
+        ServiceError: NOT_FOUND: the capability has no versions.
     """
     rows = await version_rows(call.services.reader, (capability_id,))
     if not rows:
@@ -335,7 +343,10 @@ async def _line(call: Call, capability_id: str) -> list[RowDict]:
 def _neighbours(
     version: Version, versions: Sequence[PublishedVersion]
 ) -> tuple[Version | None, Version | None]:
-    """Return the version before a new one, and the one after it that promises to break nothing."""
+    """Return the previous and the next version of a new version; None where there is none.
+
+    The next version is None too if its number permits breaking changes of the new version.
+    """
     others = [one.version for one in versions]
     before = max((one for one in others if one < version), default=None)
     after = min((one for one in others if one > version), default=None)
@@ -348,10 +359,20 @@ def _judged(
     after: Version | None,
     known: dict[str, RowDict],
 ) -> tuple[tuple[bytes, bytes], dict[str, Any] | None]:
-    """Return the schemas in their canonical form, and what they break of the version before.
+    """Check the schemas of a new version.
+
+    Args:
+        body: the publication.
+        before: the previous version; None without one.
+        after: the next version that must stay compatible; None without one.
+        known: the rows of both versions, by their ids.
+
+    Returns:
+        Both schemas in their canonical form, and the comparison with the previous version.
 
     Raises:
-        ServiceError: INVALID_REQUEST; a schema is none, or the version breaks what it promises.
+        ServiceError: INVALID_REQUEST: a schema is not valid, or the schemas break the compatibility
+            that the version number promises.
     """
     texts = (
         _canonical_schema("inputSchema", body.input_schema),
@@ -391,10 +412,11 @@ def _judged(
 
 
 def _canonical_schema(name: str, schema: dict[str, Any]) -> bytes:
-    """Return a schema's canonical form, if a card may have it and versions can be compared by it.
+    """Return the canonical form of a schema.
 
     Raises:
-        ServiceError: INVALID_REQUEST.
+        ServiceError: INVALID_REQUEST: the schema is too deep or too large, has another dialect, or
+            is not valid.
     """
     if is_deeper_than(schema, SCHEMA_LEVELS_MAX):
         raise invalid(name, "more levels", f"at most {SCHEMA_LEVELS_MAX} levels")
@@ -415,7 +437,7 @@ def _canonical_schema(name: str, schema: dict[str, Any]) -> bytes:
 
 
 def _schema_hash(input_schema: bytes, output_schema: bytes) -> str:
-    """Return the hash over `{inputSchema, outputSchema}` in its canonical form."""
+    """Return the hash of the canonical JSON object `{inputSchema, outputSchema}`."""
     return hash_bytes(b'{"inputSchema":%b,"outputSchema":%b}' % (input_schema, output_schema))
 
 
@@ -430,19 +452,19 @@ def _sunset_at(row: RowDict) -> str | None:
 
 Headers = tuple[tuple[bytes, bytes], ...]
 
-# From its deprecation on a version is served for so long at least.
+# A deprecated version is served for at least so many months after its deprecation.
 SUNSET_MONTHS: Final = 12
-# Different ranges of a manifest that are looked at for its warning.
+# The most different version ranges of a manifest that are checked for deprecated versions.
 WARNED_MAX: Final = 16
 
 
 def sunset_ms(deprecated_ms: int) -> int:
-    """Return until when a deprecated version is served at least, Unix milliseconds."""
+    """Return the earliest end of service of a deprecated version, Unix milliseconds."""
     return add_months(deprecated_ms, SUNSET_MONTHS)
 
 
 def deprecation_headers(row: RowDict) -> Headers:
-    """Return the headers of a reply about a version; none where it is not deprecated."""
+    """Return the `Deprecation`, `Sunset` and `Link` headers of a deprecated version, else none."""
     deprecated_ms = row["deprecated_ms"]
     if deprecated_ms is None:
         return ()
@@ -458,10 +480,12 @@ def deprecation_headers(row: RowDict) -> Headers:
 
 
 async def manifest_warnings(call: Call) -> Headers:
-    """Return the headers of a publish whose nodes ask for versions that are all deprecated: those
-    of the one that ends first.
+    """Return the deprecation headers of a publish whose nodes would get deprecated versions.
 
-    A manifest without "@" costs nothing. The publish is done, so what cannot be read is left out.
+    A node's range means its preferred version, which is deprecated only if all versions in the
+    range are. If several such versions are deprecated, the headers are those of the version that
+    was deprecated first. A manifest without "@" is not searched. The publish is already committed,
+    so a failed read gives no headers.
     """
     if b"@" not in call.body:
         return ()
@@ -483,7 +507,7 @@ async def manifest_warnings(call: Call) -> Headers:
 
 
 def _ranges(nodes: Mapping[str, Any] | list[Any]) -> Iterable[tuple[str, str]]:
-    """Return the capabilities of a checked manifest that name versions, each with them."""
+    """Return (capability id, version range) of each node that names versions."""
     for node in nodes.values() if isinstance(nodes, Mapping) else nodes:
         text = str(node.get("capabilityId") or node.get("capability"))
         capability_id, sign, versions = text.partition("@")
@@ -492,7 +516,7 @@ def _ranges(nodes: Mapping[str, Any] | list[Any]) -> Iterable[tuple[str, str]]:
 
 
 def _meant(capability_id: str, versions: str, rows: list[RowDict]) -> RowDict | None:
-    """Return the published version that a range means, None for none."""
+    """Return the row of the preferred published version in a range; None if the range has none."""
     line = {row["version"]: row for row in rows if row["capability_id"] == capability_id}
     found = find_within(by_preference(published(line.values())), parse_range(versions))
     return line[str(found[0].version)] if found else None

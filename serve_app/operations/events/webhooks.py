@@ -1,8 +1,9 @@
 """Webhooks: create, change, test and delete them, and list their deliveries.
 
-A webhook is paused when the credential ends with which its owner last created, changed or enabled
-it. Otherwise events would still go to an address that a revoked key has chosen. Nothing here is
-audited but what an administrator does to another's webhook.
+A webhook is bound to the credential with which its owner last created, changed or enabled it. When
+this credential ends, the webhook is paused: otherwise events would still go to an address that was
+chosen with a revoked key. Only changes that an administrator makes to another owner's webhook are
+audited.
 Reference: features.md (Webhooks).
 """
 
@@ -72,7 +73,7 @@ async def check_webhook_url(call: Call, url: str) -> None:
 def check_publish_url(url: str | None, egress_allow: Sequence[str]) -> None:
     """Refuse a `webhookUrl` that is not valid or whose host is a denied IP address.
 
-    No name is resolved here: its addresses are checked at each connect.
+    Host names are not resolved here; their addresses are checked at each connect.
 
     Raises:
         ServiceError: INVALID_MANIFEST.
@@ -88,7 +89,7 @@ def check_publish_url(url: str | None, egress_allow: Sequence[str]) -> None:
 
 
 def _denial(host: str, egress_allow: Sequence[str]) -> str | None:
-    """Return why a host may not be reached; None of one that is a name."""
+    """Return why the egress policy denies an IP address; None if it is allowed or a host name."""
     try:
         ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
@@ -230,7 +231,7 @@ async def test(call: Call) -> Json:
 async def list_deliveries(call: Call) -> Json:
     """List the deliveries of a webhook, newest first.
 
-    One that has ended is listed for 7 days.
+    A delivery that has ended is listed for 7 days.
     """
     row = await _own(call, call.path_values["webhook_id"])
     query = call.given(DeliveriesQuery)
@@ -267,16 +268,18 @@ async def redeliver(call: Call) -> Json:
 
 
 async def _own(call: Call, webhook_id: str) -> RowDict:
-    """Return a webhook of the caller; note a change that a single right permits.
+    """Return a webhook that the caller may read or change.
+
+    If a single right permits a change, the change is audited.
 
     Raises:
-        ServiceError: NOT_FOUND.
+        ServiceError: NOT_FOUND if the webhook does not exist or has another owner.
     """
     row = await webhook_row(call.services.reader, webhook_id)
     if row is None or not call.may((row["owner_did"],)):
         raise not_found(f"the webhook {webhook_id}")
     if call.method != "GET" and call.authority is not None:
-        # Nothing else of the change is audited.
+        # This note is the only audit entry of the change.
         await call.commit(NoteReading(operation=f"{call.method} {call.raw_path.decode()}"))
     return row
 

@@ -153,7 +153,7 @@ async def take_heartbeat(call: Call) -> Json:
     """Store a heartbeat of a peer.
 
     A signed heartbeat needs no credential: the signature is checked, and the reply has the signed
-    heartbeat of this deployment. For any other the caller needs `federation:admin`.
+    heartbeat of this deployment. For an unsigned heartbeat the caller needs `federation:admin`.
     """
     if len(call.body) > HEARTBEAT_BYTES_MAX:
         detail = f"got {len(call.body)} bytes, expected at most {HEARTBEAT_BYTES_MAX}"
@@ -250,10 +250,12 @@ def _record(declared: type[Peer], row: RowDict, **others: Any) -> dict[str, Any]
     )
 
 
-# Orders of each side that a check compares; a page of them is one request to the peer.
+# The most orders of each side that a check compares, and the orders that one request to the peer
+# returns.
 _CHECKED_MAX: Final = 10_000
 _PAGE: Final = 100
-# Between the clocks of both sides, and between the end of an attempt and its commit.
+# The largest expected difference between the clocks of both sides, and between the end of an
+# attempt and its commit.
 _SKEW_MS: Final = 120_000
 
 log = logging.getLogger("callboard.peers")
@@ -319,10 +321,14 @@ async def balance(call: Call) -> Json:
 async def check(call: Call) -> Json:
     """Compare the orders of a period with the peer's books, order by order.
 
-    Steps: (1) the attempts that ended here; (2) the orders there of this time, and by their keys
-    those that are paid or began before; (3) the attempts that are open here; (4) those that ended
-    later, if the peer has other orders. In this order: what is charged there in (2) is open in (3)
-    or has ended by then.
+    1. Read the attempts that ended here in the period.
+    2. Read the peer's orders of the period. Read missing orders by their keys if they were paid
+       here or began before the period.
+    3. Read the attempts that are open here.
+    4. If the peer has further orders, read the attempts that ended here later.
+
+    The order matters: an order that the peer has charged in step 2 is open in step 3, or has ended
+    by then.
     """
     row, reader = await _known_peer(call), call.services.reader
     start_ms, end_ms = _period(call, call.given(CheckQuery))
@@ -383,7 +389,11 @@ async def settle(call: Call) -> Json:
 
 
 async def _known_peer(call: Call) -> RowDict:
-    """Return a peer, also if it was removed: its account and its orders stay."""
+    """Return the peer in the path, even if it was removed: its account and its orders remain.
+
+    Raises:
+        ServiceError: NOT_FOUND.
+    """
     peer_id = call.path_values["peer_id"]
     row = await peer_row(call.services.reader, peer_id, is_removed_too=True)
     return found(row, f"the peer {peer_id}")
@@ -394,7 +404,10 @@ def _order(row: RowDict) -> dict[str, Any]:
 
 
 def _month(call: Call, asked: str | None) -> tuple[str, int, int]:
-    """Return a month, its start and its end, Unix milliseconds."""
+    """Return the requested month (`YYYY-MM`) or the current one, its start and its end.
+
+    The times are Unix milliseconds.
+    """
     month = asked or datetime.fromtimestamp(call.services.now_ms() / 1_000, UTC).strftime("%Y-%m")
     year, number = map(int, month.split("-"))
     after = (year + 1, 1) if number == 12 else (year, number + 1)
@@ -419,10 +432,15 @@ def _period(call: Call, query: CheckQuery) -> tuple[int, int]:
 
 
 async def _orders_there(call: Call, row: RowDict, query: str) -> dict[str, OrderThere]:
-    """Return the orders at a peer that a query of its workflows finds, by their ids.
+    """Return the orders that a query of the peer's workflows finds, by their ids.
+
+    Args:
+        call: the request.
+        row: the peer's row.
+        query: the parameters of the query, URL-encoded.
 
     Raises:
-        ServiceError: AGENT_UNAVAILABLE, CONFLICT.
+        ServiceError: AGENT_UNAVAILABLE: the peer gives no usable reply. CONFLICT: too many orders.
     """
     orders: dict[str, OrderThere] = {}
     path = next_path = f"/v1/workflows?limit={_PAGE}&{query}"

@@ -1,7 +1,7 @@
-"""Receipts, and the results that agents have signed.
+"""Receipts of payments, and results that agents have signed.
 
-Receipts are the deployment's own, signed when they are first read, and those of the parties. They
-are seen by the payer, administrators, the agent and its owner.
+The deployment signs a receipt when it is first read. The parties of a node may submit receipts of
+their own. The payer, administrators, the agent and its owner may read receipts.
 Reference: features.md (Receipts, Signed results).
 """
 
@@ -164,8 +164,16 @@ async def _page(call: Call, viewer: str | None, **of: Any) -> Reply:
 
 
 async def _signed(call: Call, rows: list[RowDict], most: int = 1) -> Reply | None:
-    """Sign receipts; for a caller who accepts that, return at most so many of them as JSON Web
-    Signatures (RFC 7515), one a line.
+    """Sign the receipts that have no signature yet.
+
+    Args:
+        call: the request.
+        rows: the rows of the receipts; they get the signature and the signed body.
+        most: the most receipts in the reply.
+
+    Returns:
+        A reply with one JSON Web Signature (RFC 7515) per line, if the caller accepts this media
+        type; else None.
     """
     services = call.services
     keys, now_ms = services.settings.deployment_keys, services.now_ms()
@@ -176,7 +184,7 @@ async def _signed(call: Call, rows: list[RowDict], most: int = 1) -> Reply | Non
 
 
 async def _records(call: Call, rows: list[RowDict]) -> list[dict[str, Any]]:
-    """Return signed receipts in their JSON form, each with what the parties have submitted."""
+    """Return the JSON records of signed receipts, each with the receipts of the parties."""
     places = [(str(row["workflow_id"]), row["node_id"]) for row in rows]
     submitted = await submitted_rows(call.services.reader, places)
     return [
@@ -203,7 +211,7 @@ async def _parties(call: Call, body: ReceiptSubmission) -> tuple[str, str]:
     """Return the DID whose key signs a submitted receipt, and the node's agent.
 
     Raises:
-        ServiceError: NOT_FOUND, the caller is no party of the node; INVALID_REQUEST, the receipt
+        ServiceError: NOT_FOUND: the caller is not a party of the node. INVALID_REQUEST: the receipt
             names another agent.
     """
     reads, did = call.services.reads, call.caller.did
@@ -257,7 +265,7 @@ async def list_results(call: Call) -> Json:
 async def verify_result(call: Call) -> Json:
     """Verify a result of a node, and the signature over it.
 
-    What the body does not name is taken from the stored result.
+    Members that the body omits are taken from the stored result.
     """
     claim, node = call.given(ResultClaim), call.path_values["node"]
     viewer, reader = await work_viewer(call, claim.workflow_id), call.services.reader
@@ -293,7 +301,7 @@ def _hash_of(result: Any) -> str:
     """Return the hash of a result.
 
     Raises:
-        ServiceError: INVALID_REQUEST; it has no canonical form.
+        ServiceError: INVALID_REQUEST: the result has no canonical form.
     """
     try:
         return hash_text(result)

@@ -1,3 +1,3 @@
-"""Operations on the service itself: health, keys, the audit chain."""
+"""Operations on the service itself: health, metrics, keys, the cluster, the audit chain."""
 
 from __future__ import annotations

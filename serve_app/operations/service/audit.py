@@ -1,9 +1,10 @@
-"""The audit chain: read it, newest first, prove it, check it, export it.
+"""The audit chain: list, read, prove, verify and export audit entries.
 
-A caller sees an entry whole if it is a party of it, if it has `audit:all`, or if the entry names a
-signing key. Of every other entry it sees `id`, `eventType` and `hash`: what shows that its own have
-their places. A filter would tell what those leave out, so with one they are not listed. Proofs hold
-hashes alone, so every reader of the log may have all of them.
+A caller sees a complete entry if the caller is a party of it or has `audit:all`, or if the entry
+names a signing key. Of any other entry the caller sees only `id`, `eventType` and `hash`, which
+show the places of the caller's own entries in the chain. A list with a filter omits such entries:
+the filter would disclose their hidden members. Proofs contain only hashes, so every reader of the
+log may read all proofs.
 Reference: money.md (Audit chain, Checkpoints, Verifying the chain). Decision audit-chain.
 """
 
@@ -55,7 +56,8 @@ PAGE_MAX: Final = 1_000
 async def list_entries(call: Call) -> Json:
     """List audit entries, newest first.
 
-    A page of a filter may be empty and have a `nextCursor`: so many entries were looked at.
+    With a filter, a page may be empty and have a `nextCursor`: a page reads a limited number of
+    entries.
     """
     query = call.given(AuditQuery)
     page = page_of(call, query, default=100, most=PAGE_MAX)
@@ -100,11 +102,7 @@ async def get_entry(call: Call) -> Json:
 
 
 async def whole_ids(call: Call, rows: Sequence[Row]) -> set[int]:
-    """Return the ids of those entries that the caller sees whole.
-
-    Args:
-        rows: the entries.
-    """
+    """Return the ids of the entries that the caller may see completely."""
     ids = {audit_id(row) for row in rows}
     if call.holds(READ_ALL_AUDIT):
         return ids
@@ -210,9 +208,10 @@ async def verify_stored(call: Call) -> Json:
 async def export(call: Call) -> Reply:
     """Export audit entries as JSON Lines, in order.
 
-    Each line is the canonical form of an entry. An export that was cut is resumed by `from`.
+    Each line is the canonical form of an entry. `from` resumes an export that ended early.
     """
-    call.holds(READ_ALL_AUDIT)  # That the right is used is noted before the lines are made.
+    # Sets `used_right` now: the endpoint audits its use before the stream calls `whole_ids`.
+    call.holds(READ_ALL_AUDIT)
     lines = _lines(call, call.given(ExportQuery).from_id or 1)
     return Reply(lines, content_type=b"application/jsonl", is_stream=True)
 
@@ -224,14 +223,18 @@ async def _lines(call: Call, first: int) -> AsyncIterator[bytes]:
 
 
 def _line(row: Row, *, is_whole: bool) -> bytes:
-    """Return the canonical form of an entry, or of its link."""
+    """Return the line of an entry: the canonical form of the entry, or only of its public part."""
     if not is_whole:
         return write_sorted_json(audit_link(row)) + b"\n"
     return (entry_text(row) + "\n").encode()
 
 
 async def _tree_size(call: Call, size: int | None) -> int:
-    """Return the size of the tree that was asked for, that of the newest checkpoint by default."""
+    """Return the requested size of the Merkle tree; by default that of the newest checkpoint.
+
+    Raises:
+        ServiceError: NOT_FOUND: no checkpoint covers the size.
+    """
     newest = (await read_checkpoint(call.services.reader)).size
     wanted = newest if size is None else size
     return found(wanted if 0 < wanted <= newest else None, f"a tree of {wanted or 1} entries")

@@ -1,8 +1,9 @@
-"""The cluster: who its members are, and machines that drain or take work again.
+"""The cluster: list its members, drain a machine, resume a drained machine.
 
-A state belongs to a member, so draining a machine changes each of its members, and again those that
-have joined meanwhile. The ledger keeps the last member that could take shards from draining; that
-it is on another machine is asked here. Decision cluster-and-releases.
+The ledger stores a state per member. So draining a machine changes the state of each of its
+members, and then of members that have joined meanwhile. The ledger refuses to drain the last member
+that could take shards. This module also checks that such a member is on another machine. Decision
+cluster-and-releases.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from ledger.features.shards import ChangeMember
 from serve_app.http.calls import Call, Json, Operations, not_found
 from serve_app.operations.views import shown
 
-# Looks at a machine's members, after each but the last of which those that differ are changed.
+# How often the members of a machine are read. After each read, members in another state are
+# changed. If the last read still finds such members, they are changed too, but the request is
+# refused.
 LOOKS_MAX: Final = 4
 
 OPERATIONS = Operations("cluster")
@@ -76,7 +79,7 @@ async def _change_machine(call: Call, state: MemberState) -> Json:
 
 
 async def _change_members(call: Call, members: Iterable[str], state: MemberState) -> str:
-    """Change these members' state; return why one was refused, or nothing."""
+    """Change the state of members. Return the text of the first refusal; "" without a refusal."""
     commands = [
         ChangeMember(
             key=f"member:{call.services.new_id()}",
@@ -91,10 +94,10 @@ async def _change_members(call: Call, members: Iterable[str], state: MemberState
 
 
 def _machine_of(lease: Lease, prefix: str) -> str:
-    """Return the one machine that is meant.
+    """Return the id of the only machine whose id begins with a prefix.
 
     Raises:
-        ServiceError: NOT_FOUND.
+        ServiceError: NOT_FOUND: no machine, or several machines.
     """
     found = find_machines(lease.members, prefix)
     if len(found) > 1:

@@ -24,11 +24,11 @@ _PAGE = Kind({"type": "string"})
 
 
 def operations(version: str, described: Sequence[Operation]) -> Operations:
-    """Return the operations of this file.
+    """Return the operations of this module.
 
     Args:
         version: the service's version.
-        described: all other operations, for the description.
+        described: all other operations, for the OpenAPI document.
     """
     here = Operations("service")
     get = partial(here.add, "GET", scope=None, rate=RateClass.EXEMPT)
@@ -57,8 +57,9 @@ def operations(version: str, described: Sequence[Operation]) -> Operations:
     @get("/ready", reply=Readiness, is_health=True)
     async def ready(call: Call) -> Reply:
         """Return whether this replica serves requests."""
-        # What a load balancer needs: this replica can serve. A part that restarts elsewhere in the
-        # cluster is `/health`'s word; taking every replica out for it would help no client.
+        # For load balancers: only whether this replica can serve. `/health` reports parts that
+        # restart elsewhere in the cluster. Taking every replica out for such a part would help no
+        # client.
         is_ready = await call.services.gateway.is_ready()
         body = {"status": "ready" if is_ready else "not ready", "version": version}
         return Reply(body, status=200 if is_ready else 503)

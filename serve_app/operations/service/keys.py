@@ -1,9 +1,9 @@
-"""API keys: make, list, rotate, revoke.
+"""API keys: create, list, rotate and revoke them.
 
-A key is shown once, at its making, and to a repeat of that very request (decision
-idempotent-requests);
-stored is its hash. A key made with another can do no more, lives no longer, and ends with it. A
-rotated key keeps its id, its rights and what was made with it. Decision permissions-and-keys.
+Only the hash of a key is stored. The secret is shown once, in the reply of the creation, and again
+only to a repeat of this request (decision idempotent-requests). A key that was created with another
+key is derived from it: it has no further scopes, expires no later, and ends with that key. A
+rotation keeps the key's id, its rights and the keys derived from it. Decision permissions-and-keys.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ from serve_app.http.calls import Call, Json, Operations, invalid, not_found
 from serve_app.http.lists import listed, page_of
 from serve_app.operations.views import iso_time, key_record, rotated_key_record, shown
 
-# Live API keys of one owner, and the keys that an API key may be derived from, one by one.
+# The most live API keys of one owner, and the most levels of derived keys.
 KEYS_PER_OWNER_MAX: Final = 1_000
 KEY_DEPTH_MAX: Final = 8
 
 SCOPES_MAX = 100
-# Credentials that are no API keys: a key made with one stands by itself.
+# Credentials that are not API keys. A key that is created with such a credential has no parent key.
 _NOT_KEYS = (JWT_KEY_ID, DID_KEY_ID)
 
 OPERATIONS = Operations("keys")
@@ -59,7 +59,7 @@ OPERATIONS = Operations("keys")
 async def create(call: Call) -> Json:
     """Create an API key; its secret is shown once.
 
-    An administrator can create one for another owner.
+    An administrator can create a key for another owner.
     """
     body = call.given(KeyRequest)
     owner_did = body.owner_did or call.caller.did
@@ -68,7 +68,7 @@ async def create(call: Call) -> Json:
     api_key = new_api_key()
     key_id = call.services.new_id()
     scopes = _scopes(call, body)
-    # What the new key stands on, None when it stands by itself.
+    # The credential that the new key is derived from; None if the new key is independent.
     maker = call.caller if is_derived(call.caller, owner_did, scopes) else None
     parent_id = None if maker is None or maker.key_id in _NOT_KEYS else maker.key_id
     rate_class, rate_limits = _rates(call, body, maker)
@@ -88,7 +88,7 @@ async def create(call: Call) -> Json:
     )
     outcome = await call.commit(command)
     if outcome.status is OutcomeStatus.REPEATED:
-        # Made by another credential, or by a call that ended before its reply was kept.
+        # Another credential created the key, or the first call ended before its reply was stored.
         raise ServiceError(
             ErrorCode.CONFLICT,
             f"the key {outcome.result['id']} was created with this Idempotency-Key and its"
@@ -127,11 +127,15 @@ async def rotate(call: Call) -> Json:
 
 
 def _check_rotates(call: Call, row: RowDict) -> None:
-    """Refuse a caller who would get more by another key's secret than by the own credential.
+    """Refuse a caller who would gain rights by the new secret of a key.
 
-    A key is rotated by itself, by an administrator, or by a credential of its owner that is no key
-    and has all of its rights as long. Another key may end it, but not become it: it would outlive
-    its own end.
+    A key may be rotated with the key itself, by an administrator, or with an access token or a
+    signature of its owner that has all scopes of the key and expires no earlier. Another API key of
+    the owner may revoke the key but not rotate it: the holder could use the new secret after the
+    other key has ended.
+
+    Raises:
+        ServiceError: FORBIDDEN.
     """
     caller = call.caller
     if caller.is_admin or caller.key_id == row["id"]:
@@ -162,7 +166,7 @@ async def list_keys(call: Call) -> Json:
 async def revoke(call: Call) -> Json:
     """Revoke an API key.
 
-    The keys that were made with it end, too; within a second they open nothing.
+    The keys derived from it end too. Replicas refuse all of them within a second.
     """
     key_id = call.path_values["key_id"]
     outcome = await call.commit(RevokeKey(key_id=key_id, owner_did=call.party_did))
@@ -171,7 +175,13 @@ async def revoke(call: Call) -> Json:
 
 
 def _scopes(call: Call, body: KeyRequest) -> tuple[str, ...]:
-    """Return the scopes of the new key; without any named, the default ones the caller has."""
+    """Return the scopes of the new key.
+
+    Without `scopes` in the body these are the default scopes that the caller may grant.
+
+    Raises:
+        ServiceError: INVALID_REQUEST; INSUFFICIENT_SCOPE: the caller may not grant a scope.
+    """
     scopes = body.scopes
     if scopes is None:
         beyond = find_ungrantable_scopes(call.caller, DEFAULT_SCOPES)
@@ -193,9 +203,13 @@ def _scopes(call: Call, body: KeyRequest) -> tuple[str, ...]:
 def _rates(
     call: Call, body: KeyRequest, maker: Principal | None
 ) -> tuple[str, dict[str, int] | None]:
-    """Return the new key's rate class and its own limits; only an administrator may set them.
+    """Return the rate class and the own rate limits of the new key.
 
-    A key that stands on another has that one's limits unless an administrator sets its own.
+    Only an administrator may set them. Without own limits, a derived key gets the limits of the
+    credential that it is derived from.
+
+    Raises:
+        ServiceError: INSUFFICIENT_SCOPE.
     """
     rate_class, limits = body.rate_class, body.rate_limits
     if (rate_class != "standard" or limits is not None) and not call.holds(ADMIN):
@@ -209,7 +223,13 @@ def _rates(
 
 
 def _expires_ms(call: Call, body: KeyRequest, maker: Principal | None) -> int | None:
-    """Return when the new key expires: not after the credential that it stands on."""
+    """Return the expiry of the new key in Unix milliseconds; None for never.
+
+    A derived key expires no later than the credential that it is derived from.
+
+    Raises:
+        ServiceError: INVALID_REQUEST.
+    """
     latest_ms = None if maker is None else maker.expires_ms
     expires_ms = body.expires_at
     if expires_ms is None:

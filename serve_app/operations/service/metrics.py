@@ -1,7 +1,7 @@
 """The metrics of the deployment, in Prometheus' text format.
 
-Any replica answers for all processes: the timekeeper has the sums. Reference: operations.md
-(Metrics).
+Any replica can return the metrics of all processes, because the timekeeper adds them up. Reference:
+operations.md (Metrics).
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ async def metrics(call: Call) -> Reply:
 
 
 def _lines(sums: Mapping[Key, float]) -> Iterator[str]:
-    """Return the lines of all families; one without values has its HELP and TYPE lines only.
+    """Return the lines of all metric families. A family without values has only HELP and TYPE.
 
-    No value of a label needs to be escaped: all are words of this code.
+    Label values need no escaping, because they are all constants of this code.
     """
     for name, kind, meaning, labels in FAMILIES:
         shown = f"{name}_total" if kind == "counter" else name
@@ -51,6 +51,6 @@ def _lines(sums: Mapping[Key, float]) -> Iterator[str]:
 
 
 def _sample(name: str, labels: Key, values: Key, value: float) -> str:
-    """Return the line of a value."""
+    """Return the line of one sample."""
     pairs = ",".join(f'{one}="{of}"' for one, of in zip(labels, values, strict=True))
     return f"{name}{{{pairs}}} {float(value)}"

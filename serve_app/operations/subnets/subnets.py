@@ -42,9 +42,9 @@ from serve_app.http.calls import Call, Json, Operations, found, invalid
 from serve_app.http.lists import id_after, listed, page_of
 from serve_app.operations.views import shown
 
-# Subnets of a page: each may have 200 members.
+# The most subnets of a page; a subnet may have 200 members.
 ROWS_MAX: Final = 20
-# The member that each type of policy needs; the others of it are refused.
+# The body member that each type of policy requires. `_check_members` refuses most other members.
 _NEEDED: Final = {
     PolicyType.ALLOW_CAPABILITY: "capability",
     PolicyType.DENY_CAPABILITY: "capability",
@@ -192,10 +192,12 @@ async def remove_policy(call: Call) -> Json:
 
 
 def _check_members(body: PolicyRequest) -> None:
-    """Refuse a policy without the member that its type needs, or with one of another type.
+    """Refuse a policy that lacks the member of its type, or has a member of another type.
+
+    A rate limit may also name a capability.
 
     Raises:
-        ServiceError: INVALID_REQUEST.
+        ServiceError: INVALID_REQUEST with all problems.
     """
     needed = _NEEDED.get(PolicyType(body.policy_type))
     may_have = {needed, "capability"} if needed != "region" else {needed}
