@@ -43,7 +43,7 @@ from serve_app.callers.signed_requests import (
 CACHED_MAX: Final = 10_000
 
 KEY_PREFIX: Final = "cb_"
-# The key id of a caller with a heartbeat token ends in the token's revision.
+# The prefix of the key id of a caller with a heartbeat token. The token's revision follows.
 HEARTBEAT_KEY_ID: Final = "heartbeat:"
 
 _CREDENTIAL_BYTES_MAX: Final = 8_192
@@ -97,7 +97,7 @@ class Sources:
 
 
 def new_api_key() -> str:
-    """Make an API key: 256 random bits, recognisable in a log by its prefix."""
+    """Return a new API key: 256 random bits after a prefix, by which logs can be searched."""
     return KEY_PREFIX + secrets.token_urlsafe(32)
 
 

@@ -277,7 +277,7 @@ def bases_by_host(urls: Sequence[str]) -> dict[str, str]:
 
 
 def unauthorized(detail: str) -> ServiceError:
-    """Return the refusal of a credential."""
+    """Return the refusal (UNAUTHORIZED) of a credential."""
     return ServiceError(ErrorCode.UNAUTHORIZED, detail)
 
 

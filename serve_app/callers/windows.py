@@ -74,7 +74,7 @@ class AddressWindows:
         return window if window is not None and clock_ms < window.ends_ms else None
 
     def give_back(self, address: str, clock_ms: int) -> None:
-        """Uncount one call of an address."""
+        """Undo the count of one call of an address."""
         window = self.find(address, clock_ms)
         if window is not None and window.used:
             window.used -= 1

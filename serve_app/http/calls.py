@@ -58,7 +58,7 @@ EVENT_STREAM = "text/event-stream"
 
 
 class Repeats(StrEnum):
-    """What an operation does with an `Idempotency-Key` (decision idempotent-requests)."""
+    """How an operation treats an `Idempotency-Key` (decision idempotent-requests)."""
 
     # The key is ignored: the operation changes nothing, or each call overwrites the previous one.
     IGNORED = "ignored"

@@ -92,7 +92,7 @@ class Endpoint:
         self._allowed = ", ".join(sorted(self._operations)).encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+        """Serve one request."""
         headers: Mapping[bytes, bytes] = dict(scope["headers"])
         place = Place(self._services.admission)
         try:
@@ -109,7 +109,7 @@ class Endpoint:
         send: Send,
     ) -> None:
         request_id = request_id_of(headers)
-        # Not x-request-id: Serve echoes that header, made up when the client sent none, by itself.
+        # `x-request-id` is not set here, because Ray Serve adds it to every reply.
         sent_headers: Headers = []
         counters = self._services.counters
         try:
@@ -369,7 +369,7 @@ async def send_reply(
                     {"type": "http.response.body", "body": part, "more_body": sent < len(body)}
                 )
     except TimeoutError:
-        # The server closes the connection of an incomplete reply.
+        # Returning early makes the HTTP server close the connection: the reply is incomplete.
         _LOG.info("a reply was taken too slowly sent=%d of=%d", sent, len(body))
 
 

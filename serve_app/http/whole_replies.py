@@ -30,7 +30,7 @@ class WholeReplies(HttpToolsProtocol):
     on_stop: ClassVar[Callable[[], object]] = lambda: None
 
     def shutdown(self) -> None:
-        """End the event streams, then close the connection when its reply has ended."""
+        """End the event streams. Then close the connection when its current reply is complete."""
         type(self).on_stop()
         super().shutdown()
 

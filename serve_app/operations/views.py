@@ -300,7 +300,7 @@ def availability_of(row: Row, live: Row | None, now_ms: int) -> Availability:
 
 
 def key_record(row: Row) -> dict[str, Any]:
-    """Return an API key without its secret, which is not stored."""
+    """Return the record of an API key. The secret is not stored, so the record lacks it."""
     return shown(Key, row, key_id=row["id"], rate_limits=_json(row["rate_limits"]))
 
 
@@ -347,7 +347,13 @@ def balance_record(did: str, balance: Balance) -> dict[str, Any]:
 def stake_record(
     agent_did: str, free_micro: int, locked_micro: int, updated_ms: int | None
 ) -> dict[str, Any]:
-    """Return an agent's stake."""
+    """Return the record of an agent's stake.
+
+    Args:
+        agent_did: the agent.
+        free_micro, locked_micro: the parts of the stake, micro-credits.
+        updated_ms: the last change, Unix milliseconds.
+    """
     return {
         "agentDid": agent_did,
         "stakedAmount": credits_number(free_micro + locked_micro),

@@ -63,7 +63,7 @@ class DidDocuments:
         self._fetch = fetch
         self._known: dict[str, _Known] = {}
         self._fetching: dict[str, asyncio.Task[tuple[str, ...]]] = {}
-        self._fetches = AddressWindows(FETCHES_PER_OWNER, KNOWN_MAX)  # by owner
+        self._fetches = AddressWindows(FETCHES_PER_OWNER, KNOWN_MAX)  # Counts per account.
         self._of_accounts = Shares(FETCHES_AT_ONCE, FETCHES_PART)
         self._of_hosts = Shares(FETCHES_AT_ONCE, FETCHES_PART)
 

@@ -51,7 +51,7 @@ class ServedCards:
         self._fetch = fetch
         self._timeout_s = timeout_s
         self._looking = 0
-        self._looks = AddressWindows(LOOKS_PER_OWNER, OWNERS_MAX)  # by owner
+        self._looks = AddressWindows(LOOKS_PER_OWNER, OWNERS_MAX)  # Counts per owner.
 
     def __repr__(self) -> str:
         return f"<ServedCards looking={self._looking}>"

@@ -262,7 +262,7 @@ def _price(body: PriceRequest, capability_id: str) -> Price:
 
 
 def _priced(capability_id: str, price: Price) -> dict[str, Any]:
-    """Return the specification's record of a price."""
+    """Return the JSON record of a price."""
     if isinstance(price, FixedPrice):
         return {"capabilityId": capability_id, "price_cents": price.micro // MICRO_PER_CENT}
     # A rate has at most 15 significant digits, so the double prints as the registered decimal.

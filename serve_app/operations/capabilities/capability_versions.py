@@ -95,7 +95,7 @@ async def publish(call: Call) -> Json:
     body, services = call.given(VersionPublication), call.services
     rows = await version_rows(services.reader, (body.capability_id,))
     owner_did = await line_owner(services.reader, body.capability_id) if rows else None
-    if body.owner_did is not None:  # (1)
+    if body.owner_did is not None:  # 1
         call.require(call.right, body.owner_did)
     offer = None
     if owner_did is None or not call.may((owner_did,)):
@@ -105,7 +105,7 @@ async def publish(call: Call) -> Json:
     ids = [version_id(body.capability_id, str(one)) for one in (before, after) if one is not None]
     known = await whole_version_rows(services.reader, ids)
     size = COMPARED_BYTES + len(call.body)
-    schemas, broken = await in_thread(  # (2), (3)
+    schemas, broken = await in_thread(  # 2, 3
         call.account, size, partial(_judged, body, before, after, known)
     )
     command = PublishVersion(
@@ -125,7 +125,7 @@ async def publish(call: Call) -> Json:
         needs_proof=services.settings.needs_proof,
         takes_over=offer is not None and owner_did is not None,
     )
-    outcome = await call.commit(command)  # (4, until_known=True)
+    outcome = await call.commit(command)  # 4
     own_id = version_id(body.capability_id, body.version)
     return {
         "success": True,
@@ -303,7 +303,7 @@ def _compared(former: RowDict, later: RowDict) -> dict[str, Any]:
 
 
 def _schemas_of(row: RowDict) -> tuple[Any, Any]:
-    """Return the input and the output schema of a version."""
+    """Return the parsed input schema and output schema of a version's row."""
     return read_json(row["input_schema"]), read_json(row["output_schema"])
 
 

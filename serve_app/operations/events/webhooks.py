@@ -120,7 +120,8 @@ _SECRETS = KeyPurpose.SIGNING_SECRET
 async def create(call: Call) -> Json:
     """Create a webhook; its secret is shown once.
 
-    It receives later audit entries that have the caller as a party.
+    The webhook receives audit entries that are committed after its creation and have the caller as
+    a party.
     """
     call.require(READ_AUDIT)
     body = call.given(WebhookRequest)
@@ -291,9 +292,12 @@ def _check_enabled(row: RowDict) -> None:
 
 
 def _made_with(call: Call) -> dict[str, Any]:
-    """Return the parts of the caller's credential that can end, as columns."""
+    """Return the columns that bind a webhook to the caller's credential.
+
+    They name the API key or the DID's key that can be revoked, and the credential's expiry.
+    """
     caller, key_id = call.caller, None
-    # The key of a did:key cannot be replaced.
+    # The key of a did:key cannot be replaced, so the column stays empty.
     is_fixed = key_of_did(caller.did) == caller.signing_key
     if caller.signing_key is None and caller.key_id != JWT_KEY_ID:
         key_id = caller.key_id

@@ -88,7 +88,7 @@ async def get_guardians(call: Call) -> Json:
 
 
 def _guardians_record(row: RowDict) -> dict[str, Any]:
-    """Return an agent's guardians, with the replaced sets that are still valid."""
+    """Return the record of an agent's guardians, with replaced sets that are still valid."""
     replaced = [shown(ReplacedGuardians, one) for one in row["counting"]]
     return shown(GuardianSet, row, replaced=replaced)
 

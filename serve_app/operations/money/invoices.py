@@ -53,7 +53,7 @@ OPERATIONS = Operations("invoices", "ledger")
 async def create(call: Call) -> Json:
     """Issue an invoice over a period or a workflow.
 
-    The same request again returns the same invoice.
+    A repeat of the same request returns the existing invoice.
     """
     body = call.given(InvoiceRequest)
     payer_did = body.payer_did or call.caller.did
@@ -169,7 +169,7 @@ async def pay(call: Call) -> Json:
 async def void(call: Call) -> Json:
     """Void a pending invoice, for administrators.
 
-    Its payments can be invoiced again.
+    The payments of a void invoice can be invoiced again.
     """
     return await _settle(call, "void")
 

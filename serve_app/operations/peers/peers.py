@@ -1,4 +1,4 @@
-"""Endpoints of peers: additions, removals, heartbeats, routes, trust events, statements and money.
+"""Peers: add and remove them, take heartbeats, show routes, trust events, statements and balances.
 
 Reference: features.md (Peers, Routing between regions); money.md (Work of peers).
 """
@@ -81,8 +81,8 @@ OPERATIONS = Operations("federation")
 async def add(call: Call) -> Json:
     """Add a peer.
 
-    The peer gets work after it has signed a heartbeat with its key. Its operator must add this
-    deployment there, too.
+    The peer gets work after it has sent a heartbeat that is signed with its key. The peer's
+    operator must also add this deployment as a peer.
     """
     body = call.given(PeerRequest)
     public_key = body.public_key.removeprefix("ed25519:")
@@ -128,7 +128,8 @@ async def get(call: Call) -> Json:
 async def remove(call: Call) -> Json:
     """Remove a peer.
 
-    It gets no more work and its requests are refused. Its clearing account and its statements stay.
+    A removed peer gets no more work, and its requests are refused. Its clearing account and its
+    statements remain.
     """
     peer_id = call.path_values["peer_id"]
     outcome = await call.commit(RemovePeer(peer_id=peer_id), until_known=True)
@@ -377,7 +378,7 @@ async def check(call: Call) -> Json:
 async def settle(call: Call) -> Json:
     """Move credits from a clearing account to the caller's wallet.
 
-    The caller needs `ledger:deposit` too.
+    The caller also needs the scope `ledger:deposit`.
     """
     row = await _known_peer(call)
     call.require(DEPOSIT)
@@ -416,7 +417,9 @@ def _month(call: Call, asked: str | None) -> tuple[str, int, int]:
 
 
 def _period(call: Call, query: CheckQuery) -> tuple[int, int]:
-    """Return the start and the end of the period of a check, Unix milliseconds.
+    """Return the start and the end of the period to check, Unix milliseconds.
+
+    Default: the current month.
 
     Raises:
         ServiceError: INVALID_REQUEST.

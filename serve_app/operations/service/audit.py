@@ -178,7 +178,7 @@ async def verify_stored(call: Call) -> Json:
         raise invalid("limit", str(limit), f"a whole number from 1 to {VERIFIED_MAX}")
     reader = call.services.reader
     checkpoint = await read_checkpoint(reader)
-    # Read one more entry before `first`, to check the `prevHash` of `first`.
+    # The entry before `first` is read too, to check the `prevHash` of `first`.
     before = min(first - 1, 1)
     scan = await scan_entries(
         reader,

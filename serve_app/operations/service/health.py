@@ -1,4 +1,4 @@
-"""Health of the deployment, readiness of this replica, and the API's own description.
+"""The health of the deployment, the readiness of this replica, and the API's description.
 
 Reference: http.md (Versions).
 """

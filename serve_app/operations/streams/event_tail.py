@@ -1,10 +1,10 @@
-"""The open event streams of a replica. Each sends its audit entries once and in order.
+"""The open event streams of a replica. Each stream sends its audit entries once and in order.
 
-Theory of operation: while a stream is open, one task of the replica reads the new audit entries of
-all streams every 200 ms, and keeps the last pages of them. A stream is only a position in the log:
-it takes its next entries from the page that covers its position. If that page was dropped, or was
-read before this stream was opened, the stream reads its entries from the database. So a slow reader
-holds no memory and delays no other.
+Theory of operation: while a stream is open, one task of the replica reads the new audit entries for
+all streams every 200 ms, and caches the last pages. A stream stores only its position in the log.
+It takes its next entries from the cached page that covers its position. If that page was dropped,
+or was read before the stream was opened, the stream reads its entries from the database. So a slow
+client uses no memory of the replica and delays no other client.
 Reference: features.md (Streams).
 """
 
@@ -64,7 +64,7 @@ class EventTail:
 
     def __init__(self, reader: Callable[[], LedgerReader]) -> None:
         self.reader = reader
-        # Held while a stream reads from the database.
+        # A stream holds it while it reads from the database.
         self._reading = asyncio.Semaphore(READING_MAX)
         self._position = 0
         # The streams for which the task reads new entries.
@@ -74,17 +74,20 @@ class EventTail:
         self._following: asyncio.Task[None] | None = None
 
     def stop(self) -> None:
-        """End all streams, also those that are opened later."""
+        """End all streams, including streams that are opened later."""
         self.is_stopped = True
         for stream in self.streams:
             stream.ready.set()
 
     async def next_of(self, stream: EventStream, until_s: float) -> tuple[list[RowDict], int]:
-        """Return a stream's next entries, and the id up to which the log was read.
+        """Return a stream's next entries, and the id of the entry up to which the log was read.
+
+        Without new entries, wait for them. Return no entries if the wait ended, so that the caller
+        calls again.
 
         Args:
-            until_s: when to stop waiting for new entries, by the loop's clock; then none are
-                returned.
+            stream: the stream.
+            until_s: the time at which the wait ends, on the event loop's clock.
 
         Raises:
             ServiceError: LEDGER_UNAVAILABLE, OVERLOADED.

@@ -61,7 +61,7 @@ OPERATIONS = Operations("federation")
 async def create_subnet(call: Call) -> Json:
     """Create a subnet, which the caller joins.
 
-    Listed DIDs are members once they have joined; the caller's own agents join at once.
+    A listed DID becomes a member when it joins. The caller's own agents join at once.
     """
     if call.caller.is_stranger:
         detail = "nothing is stored of the DID of the caller: register an agent or create a key"
@@ -87,7 +87,7 @@ async def create_subnet(call: Call) -> Json:
 async def list_subnets(call: Call) -> Json:
     """List the subnets that the caller may see, oldest first.
 
-    These are all but private ones, and the private ones that the caller owns or is listed in.
+    These are all public subnets, and the private subnets that the caller owns or is listed in.
     """
     query = call.given(SubnetsQuery)
     page = page_of(call, query, default=ROWS_MAX, most=ROWS_MAX)
@@ -111,7 +111,7 @@ async def get_subnet(call: Call) -> Json:
 async def remove_subnet(call: Call) -> Json:
     """Remove a subnet of the caller with its members and policies.
 
-    Agents whose cards name it stay hidden from others if it was private.
+    If the subnet was private, agents whose cards name it stay hidden from other owners.
     """
     subnet_id = call.path_values["subnet_id"]
     await call.commit(RemoveSubnet(subnet_id=subnet_id), until_known=True)
@@ -124,7 +124,8 @@ async def remove_subnet(call: Call) -> Json:
 async def add_member(call: Call) -> Json:
     """List a DID in a subnet, or join it.
 
-    The owner of the subnet lists others. The caller and its agents join.
+    If the caller owns the subnet, the DID is listed. The caller's own DID and the caller's agents
+    join.
     """
     subnet_id, did = call.path_values["subnet_id"], call.given(MemberRequest).member_did
     command = AddSubnetMember(subnet_id=subnet_id, member_did=did)

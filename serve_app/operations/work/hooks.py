@@ -1,7 +1,7 @@
 """Hooks: a call of a hook's URL starts a run of its trigger.
 
-The URL is the only credential, so refusals reveal nothing about the owner's money. A refused
-delivery stays refused; the owner finds the reason in the trigger's runs.
+The URL is the only credential, so refusals disclose nothing about the owner's money. A repeat of a
+refused delivery is refused too. The owner finds the reason in the trigger's runs.
 Reference: features.md (Triggers).
 """
 

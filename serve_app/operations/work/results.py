@@ -275,7 +275,7 @@ def is_token(
         is_verification: whether `number` is a verification.
     """
     is_open = not is_verification and number == row["attempt"]
-    newest = row["key_version"]  # 0 before the first attempt
+    newest = row["key_version"]  # 0 before the first attempt.
     versions = [one for one in keys.versions if newest and (not is_open or one == newest)]
     expected = (
         result_id(
