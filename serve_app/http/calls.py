@@ -131,7 +131,7 @@ class Call:
     repeat_key: RepeatKey | None = None
     repeats: Repeats = Repeats.IGNORED
     path_values: dict[str, Any] = field(default_factory=dict)
-    # The single right that permitted this call. None while the rights of a usual key suffice.
+    # The single right that permitted this call. None while resource scopes suffice.
     used_right: str | None = None
     _parsed: dict[type[Body], Body] = field(default_factory=dict, repr=False)
 
@@ -237,7 +237,7 @@ class Call:
             raise not_found(what)
 
     def is_party(self, parties: Collection[str | None]) -> bool:
-        """Return whether the caller's DID is one of the parties, even for an administrator."""
+        """Return whether the caller's DID is one of the parties, for administrators as well."""
         return self.caller.did in parties
 
     def holds(self, right: str) -> bool:
@@ -343,8 +343,9 @@ class Call:
 
     @property
     def authority(self) -> Authority | None:
-        """The single right that has permitted the call so far, with the caller's reason; None if
-        the rights of a usual key sufficed.
+        """The single right that has permitted the call so far, with the caller's reason.
+
+        None if resource scopes sufficed.
 
         Raises:
             ServiceError: INVALID_REQUEST: the reason header is invalid.

@@ -20,7 +20,7 @@ from serve_app.http.calls import Call, invalid
 # Rows of a page: without `limit`, and at most.
 PAGE_DEFAULT: Final = 50
 PAGE_MAX: Final = 100
-# A page ends before the row that would make it larger than this.
+# A page ends before the row with which its size would exceed this.
 REPLY_BYTES_MAX: Final = 4 * 1024 * 1024
 
 
@@ -36,7 +36,7 @@ class Page:
     """The requested part of a list.
 
     `after`: the key of the last row of the previous page. `bytes_max`: the page ends before the row
-    that would exceed this size, but it has at least one row.
+    with which its size would exceed this, but always has one row.
     """
 
     limit: int
@@ -57,7 +57,7 @@ def page_of(
 
     Args:
         call: a GET of a list.
-        asked: the parsed query.
+        asked: the parsed query of the call.
         default: rows of a page when the query has no `limit`.
         most: the largest permitted `limit`.
 

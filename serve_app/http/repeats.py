@@ -96,7 +96,8 @@ async def once(
     1. Reserve the key, or read the reply that is stored under it. A stored reply is returned only
        to the credential of the first request. For another credential of the same caller the work
        runs again, as after a crash: this checks the credential's rights, and the new reply holds no
-       secret. An operation of `BY_REPLY_ALONE` would do the work twice, so it refuses instead.
+       secret. With `BY_REPLY_ALONE` the request is refused instead, because the work would be done
+       twice.
     2. Do the work.
     3. After a refusal, release the key, because nothing was changed. After a failure with an
        unknown outcome, mark the key, so that a repeat does the work again.

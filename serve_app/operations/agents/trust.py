@@ -1,7 +1,8 @@
 """Revocations: revoke an agent, lift a revocation, read revocations.
 
-A revoked agent gets no work and no payment. The agent, its owner and administrators may revoke an
-agent. Reference: features.md (Revocation); decision permissions-and-keys.
+A revoked agent gets no work and no payment. The agent, its owner and callers with the scope
+`trust:revoke` may revoke an agent. Reference: features.md (Revocation); decision
+permissions-and-keys.
 """
 
 from __future__ import annotations

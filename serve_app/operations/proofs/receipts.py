@@ -100,8 +100,8 @@ async def of_workflow(call: Call) -> Reply:
 async def submit(call: Call) -> Json:
     """Submit a receipt of a node, as its agent, the agent's owner or the payer.
 
-    Each may submit one receipt for a node. Submitting the same receipt again returns the first
-    reply.
+    Each of these callers may submit one receipt for a node. A repeat of the same receipt gets the
+    first reply.
     """
     body, did = call.given(ReceiptSubmission), call.caller.did
     text = canonical(canonical_object("$", call.object_body()))

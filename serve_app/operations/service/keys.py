@@ -127,7 +127,7 @@ async def rotate(call: Call) -> Json:
 
 
 def _check_rotates(call: Call, row: RowDict) -> None:
-    """Refuse a caller who would gain rights by the new secret of a key.
+    """Refuse a caller that would gain rights by the new secret of a key.
 
     A key may be rotated with the key itself, by an administrator, or with an access token or a
     signature of its owner that has all scopes of the key and expires no earlier. Another API key of

@@ -64,7 +64,7 @@ class EventTail:
 
     def __init__(self, reader: Callable[[], LedgerReader]) -> None:
         self.reader = reader
-        # A stream holds it while it reads from the database.
+        # A stream acquires this semaphore while it reads from the database.
         self._reading = asyncio.Semaphore(READING_MAX)
         self._position = 0
         # The streams for which the task reads new entries.

@@ -87,7 +87,8 @@ async def create_subnet(call: Call) -> Json:
 async def list_subnets(call: Call) -> Json:
     """List the subnets that the caller may see, oldest first.
 
-    These are all public subnets, and the private subnets that the caller owns or is listed in.
+    These are all subnets that are not private, and the private subnets that the caller owns or is
+    listed in.
     """
     query = call.given(SubnetsQuery)
     page = page_of(call, query, default=ROWS_MAX, most=ROWS_MAX)

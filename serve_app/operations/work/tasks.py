@@ -124,7 +124,7 @@ async def get(call: Call) -> Json:
 async def bid(call: Call) -> Json:
     """Bid for a task.
 
-    The bid counts in the node's open auction. Without an open auction it is only stored.
+    The bid counts in the node's open auction. Without an open auction the bid is only stored.
     """
     body = call.given(TaskBidRequest)
     task_id = call.path_values["task_id"]
