@@ -1,8 +1,9 @@
-"""Every request a client can make, as data: what is sent, and whether it may be sent twice.
+"""Requests as data (`Call`), the operations that yield them, and the rules for retrying them.
 
 Rules of this file: no I/O and no choice of HTTP library. An operation is a generator that yields
-`Call`s, is given each `Reply` and returns what the caller wanted; `client.py` drives it, once for
-the blocking and once for the asynchronous client. Reference: http.md (Endpoints).
+`Call`s, receives a `Reply` for each and returns the JSON of the result. `transport.py` drives the
+generator, once for the blocking and once for the asynchronous client. Reference: http.md
+(Endpoints).
 """
 
 from __future__ import annotations
@@ -30,10 +31,11 @@ RETRY_DELAY_S_MAX = 30.0
 PREFER_WAIT_S_MAX = 60
 AUDIT_PAGE = 1000
 _FIRST_RETRY_DELAY_S = 0.2
-# Of callers that were refused together, each comes back up to so much later than it was told.
+# A pause is lengthened by a random share of it, up to this one, so that callers that were refused
+# at the same time do not return at the same time.
 _JITTER_SHARE = 0.5
 _RETRIED_STATUSES = frozenset({429, 502, 503, 504})
-# Refused until the quota's day is over: no pause of a retry is long enough.
+# A quota stays exceeded until its day ends; no retry delay is that long.
 _LASTING_CODES = frozenset({"QUOTA_EXCEEDED"})
 
 
@@ -41,11 +43,15 @@ _LASTING_CODES = frozenset({"QUOTA_EXCEEDED"})
 class Call:
     """One HTTP request.
 
-    `repeatable` says that sending it twice does what sending it once does: reads, and writes that
-    carry an idempotency key or replace a record. `done`: the answer when a repeat, after an attempt
-    that may have worked, is told that there is nothing of it left to do. `wait_s` is how long the
-    service may hold its answer; `pause_s` is how long to wait before sending, `is_limited` that the
-    pause is for a rate limit. `any_status` takes a reply with an error status for an answer.
+    Args:
+        repeatable: sending the request twice has the same effect as sending it once. This holds for
+            reads, and for writes that carry an idempotency key or replace a record.
+        wait_s: how long the service may hold its reply, in seconds.
+        pause_s: how long the client waits before it sends the request, in seconds.
+        is_limited: the pause is for a rate limit.
+        any_status: a reply with an error status is a result too, not an error.
+        done: the body of the result if a repeated attempt gets 404 and an earlier attempt may have
+            removed the record; None: the 404 is an error.
     """
 
     method: str
@@ -62,13 +68,13 @@ class Call:
 
     @property
     def is_write(self) -> bool:
-        """Whether it changes something."""
+        """Whether the request may change something."""
         return self.method != "GET"
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """One HTTP answer with its JSON body; header names are in lower case."""
+    """One HTTP reply with its JSON body; header names are in lower case."""
 
     status: int
     headers: Mapping[str, str]
@@ -77,7 +83,10 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class NoReply:
-    """The connection failed; `sent` says that the request may have reached the service."""
+    """A request without a reply, because the connection failed.
+
+    `sent` is true if the request may have reached the service.
+    """
 
     reason: str
     sent: bool
@@ -93,15 +102,15 @@ def persistently(
     attempts_max: int = ATTEMPTS_MAX,
     jitter: Callable[[], float] = random.random,
 ) -> Attempts:
-    """Run an operation so that every call of it is retried, bounded, where that is safe.
+    """Run an operation, and retry each of its calls where a retry is safe.
 
     Args:
         steps: the operation.
-        attempts_max: how often a call is sent at most.
-        jitter: draws from 0 to 1 how much longer each pause is.
+        attempts_max: the most times that one call is sent.
+        jitter: returns a random number from 0 to 1, which lengthens a pause; see `retry_delay_s`.
 
     Raises:
-        CallboardError: the service refused, or could not be reached.
+        CallboardError: the service refused a call, or could not be reached.
     """
     try:
         call = next(steps)
@@ -118,7 +127,7 @@ def _answered(
     attempt, is_open, may_be_done = 1, False, False
     while True:
         outcome = yield call
-        # Once unanswered, a write may have happened, whatever comes of the later attempts.
+        # A write without a reply may have been applied. Later attempts cannot change that.
         is_open = is_open or (call.is_write and isinstance(outcome, NoReply) and outcome.sent)
         if may_be_done and call.done is not None and _is_nothing_left(outcome):
             return Reply(200, {}, dict(call.done))
@@ -143,13 +152,13 @@ def _answered(
 def retry_delay_s(
     call: Call, attempt: int, outcome: Reply | NoReply, *, jitter: float = 0.0
 ) -> float | None:
-    """Decide whether a call is made again, and after how many seconds; None means no.
+    """Return the seconds to wait before a call is sent again; None: do not send it again.
 
     Args:
-        call: what was sent.
-        attempt: how often it has been sent, 1 after the first time.
-        outcome: what came of it.
-        jitter: 0 to 1, how much longer than the least the pause is.
+        call: the call that was sent.
+        attempt: how many times the call has been sent, at least 1.
+        outcome: the outcome of the latest attempt.
+        jitter: 0 to 1; 0 gives the shortest pause, 1 a pause that is half as long again.
     """
     if attempt >= ATTEMPTS_MAX:
         return None
@@ -187,12 +196,16 @@ def _is_nothing_left(outcome: Reply | NoReply) -> bool:
 
 
 def _is_not_ready(reply: Reply) -> bool:
-    """Say whether the proxy answered in place of the service, which speaks JSON also in a 404."""
+    """Say whether a proxy sent this 404: a 404 of the service itself has a JSON body."""
     return reply.status == 404 and reply.body is None
 
 
 def error_from(reply: Reply, *, is_write: bool = False) -> CallboardError:
-    """Read a refusal; bodies that are not problem details (a proxy's page) are described."""
+    """Return the error for a refusal.
+
+    A body that is not problem details, such as a proxy's page, gives an error that names the
+    status.
+    """
     problem = reply.body if isinstance(reply.body, dict) else {}
     code = _code(reply)
     detail = problem.get("detail") or problem.get("message") or problem.get("title")
@@ -211,7 +224,7 @@ def error_from(reply: Reply, *, is_write: bool = False) -> CallboardError:
 
 
 def single(call: Call) -> Steps:
-    """Return the steps of an operation that is one call; its reply is the result."""
+    """Return the steps of an operation of one call; the body of its reply is the result."""
     reply = yield call
     assert isinstance(reply.body, dict), "the driver lets JSON objects through only"
     return reply.body
@@ -224,12 +237,12 @@ def post(path: str, /, **members: Any) -> Steps:
 
 
 def segment(value: str) -> str:
-    """Return a value as it stands in a path."""
+    """Return a value quoted for a segment of a URL path."""
     return quote(value, safe=":")
 
 
 def keyed(idempotency_key: str | None) -> dict[str, str]:
-    """Return the header of an idempotency key: the one that is given, or a new one."""
+    """Return the header with an idempotency key; None makes a new key."""
     return {"Idempotency-Key": idempotency_key or str(uuid.uuid4())}
 
 
@@ -244,8 +257,9 @@ def publish(
 
     Args:
         manifest: the workflow manifest.
-        wait_s: hold the answer up to so many seconds (≤ 60) for the finished record.
-        idempotency_key: the key to use instead of a fresh one.
+        wait_s: the seconds, at most 60, for which the service may hold its reply until the workflow
+            ends; the reply then contains the finished record.
+        idempotency_key: the key to use instead of a new one.
 
     Reference: features.md (Workflows).
     """

@@ -1,7 +1,8 @@
-"""The client, blocking and asynchronous, over one set of operations.
+"""The blocking and the asynchronous client, which share one set of operations.
 
-Theory of operation: `operations/` declares each operation once: what it sends and what comes back.
-`Client` and `AsyncClient` differ only in how `transport.py` sends. Reference: http.md (Endpoints).
+Theory of operation: `operations/` declares each operation once: its requests and its reply record.
+`Client` and `AsyncClient` differ only in how `transport.py` sends the requests. Reference: http.md
+(Endpoints).
 """
 
 from __future__ import annotations
@@ -27,37 +28,40 @@ from core.trust.identity.card_signature import signed_registration
 
 
 def _ended(published: Published) -> Workflow | None:
-    """Return the record that publishing waited for, None if it did not wait or not long enough."""
+    """Return the finished record if the reply to a publish contains it, else None.
+
+    The reply contains it when the publish had a `wait_s` and the workflow ended in that time.
+    """
     is_record = "nodes" in published and published.status in replies.FINISHED
     return Workflow(published) if is_record else None
 
 
 class WorkflowHandle(Published):
-    """A published workflow: the reply to publishing it, and what can be done with it."""
+    """The reply to a publish, with methods to read, await and cancel the workflow."""
 
     def __init__(self, reply: Mapping[str, Any], client: Client) -> None:
         super().__init__(reply)
         self._client = client
 
     def record(self) -> Workflow:
-        """Read the workflow as it stands."""
+        """Read the workflow's current record."""
         return self._client.workflow(self.workflow_id)
 
     def result(self, timeout_s: float | None = None) -> Workflow:
-        """Return the record once the workflow has succeeded.
+        """Wait until the workflow has succeeded, and return its record.
 
         Args:
-            timeout_s: how long to wait, None for as long as it takes.
+            timeout_s: the longest wait in seconds; None waits without a limit.
 
         Raises:
-            WorkflowFailed: it has ended otherwise.
-            StillRunning: it has not ended in that time.
+            WorkflowFailed: the workflow ended without success.
+            StillRunning: the workflow did not end within `timeout_s`.
         """
         record = _ended(self) or self._client.wait(self.workflow_id, timeout_s=timeout_s)
         return successful(record)
 
     def cancel(self, *, reason: str = "user_request", details: str = "") -> replies.Cancelled:
-        """Cancel the workflow; what is left in its escrow returns."""
+        """Cancel the workflow; the rest of its escrow returns to the payer."""
         return self._client.cancel(self.workflow_id, reason=reason, details=details)
 
 
@@ -69,23 +73,29 @@ class AsyncWorkflowHandle(Published):
         self._client = client
 
     async def record(self) -> Workflow:
-        """Read the workflow as it stands."""
+        """Read the workflow's current record."""
         return await self._client.workflow(self.workflow_id)
 
     async def result(self, timeout_s: float | None = None) -> Workflow:
-        """Return the record once the workflow has succeeded; see `WorkflowHandle.result`."""
+        """Wait until the workflow has succeeded, and return its record.
+
+        The argument and the errors are those of `WorkflowHandle.result`.
+        """
         record = _ended(self) or await self._client.wait(self.workflow_id, timeout_s=timeout_s)
         return successful(record)
 
     async def cancel(self, *, reason: str = "user_request", details: str = "") -> replies.Cancelled:
-        """Cancel the workflow; what is left in its escrow returns."""
+        """Cancel the workflow; the rest of its escrow returns to the payer."""
         return await self._client.cancel(self.workflow_id, reason=reason, details=details)
 
 
 class _Operations(
     Connection[H], WorkOperations, AgentOperations, MoneyOperations, ServiceOperations
 ):
-    """Every operation of the service that a client offers."""
+    """All operations that both clients offer, except `publish`.
+
+    `publish` is declared in each client, because its record is a handle of that client.
+    """
 
     stream = Stream(event_streams.stream)
     events = Stream(event_streams.events)
@@ -101,30 +111,34 @@ class _Operations(
     ) -> Steps:
         """Register an agent card, or replace it. Reference: features.md (Registration).
 
-        A client that signs by the agent's own `did:key` signs the card, too.
+        The card is signed if `private_key` is given, or if this client signs its requests with the
+        agent's own `did:key`.
 
         Args:
             card: the agent card in its JSON form.
-            signing_secret: the secret the coordinator signs dispatches to this agent with.
-            private_key: the agent's, which signs the card: as of this client.
-            owner_did: the agent's owner, whom a signed card names; default the DID that signs the
-                requests.
+            signing_secret: the secret with which the coordinator signs dispatches to this agent.
+            private_key: the agent's private key, in a form that `Client` accepts; it signs the
+                card.
+            owner_did: the agent's owner, which a signed card must name; default: the DID that
+                signs this client's requests.
 
         Raises:
-            ValueError: the private key is none, or a signed card would name no owner.
+            ValueError: the private key is invalid, or a signed card has no owner.
         """
         did, key = str(card.get("did", "")), self._did_key
         if private_key is not None:
             key = DidKey.read(private_key, did)
         elif key is not None and (key.did != did or key_of_did(did) is None):
-            key = None  # of another DID, or it shows nothing of this one
+            # The client's key cannot prove this agent's identity: it belongs to another DID, or the
+            # agent's DID does not contain its public key (it is no `did:key`).
+            key = None
         body: Json = {"acard": dict(card)}
         if key is not None:
             own = None if self._did_key is None else self._did_key.did
             owner = owner_did or own
             if owner is None:
                 raise ValueError("a signed card names its owner: give owner_did")
-            # The time is the card's counter: a later card counts more.
+            # The time also serves as the card's counter: a newer card has a higher one.
             now_ms = time.time_ns() // 1_000_000
             body = signed_registration(
                 card,
@@ -145,25 +159,29 @@ class Client(Blocking, _Operations[httpx.Client]):
     """A blocking client.
 
     Args:
-        url: the coordinator's address; default CALLBOARD_URL, else the local deployment's.
-        api_key: the caller's key; default CALLBOARD_API_KEY, which is sent to whatever address is
-            used, else the local deployment's, which is sent to that deployment only.
-        did: the DID that signs the requests; default the `did:key` of the private key.
-        private_key: its Ed25519 key, in the place of an API key: base64 of the 32 bytes, or the
-            path of a file with that or with PEM; default the file that CALLBOARD_DID_KEY names, of
-            the DID CALLBOARD_DID, which comes before CALLBOARD_API_KEY.
-        reason: why an operator's right is used, for the audit; at most 512 characters.
-        home: the folder of a local deployment, instead of the default one.
-        timeout_s: how long one request may take beside what it asks the service to wait.
-        attempts_max: how often a request that is safe to repeat is sent at most, 1 to 5.
-        on_wait: called with the seconds of each wait for a rate limit, before the wait; the wait is
-            logged in any case, as a warning of the logger `callboard`.
-        proxy: the address of an HTTP proxy; the environment's is not used.
-        http: an httpx client to send with, which stays the caller's to close; `proxy` is its own.
+        url: the coordinator's address; default: CALLBOARD_URL, else the address of the local
+            deployment.
+        api_key: the caller's API key; default: CALLBOARD_API_KEY, else the admin key of the local
+            deployment. CALLBOARD_API_KEY is sent to any address; the admin key is sent only to its
+            own deployment.
+        did: the DID that signs the requests; default: the `did:key` of the private key.
+        private_key: the Ed25519 key of that DID, instead of an API key: base64 of its 32 bytes,
+            PEM, or the path of a file with one of these. Default: the file that CALLBOARD_DID_KEY
+            names, with the DID in CALLBOARD_DID; this key precedes CALLBOARD_API_KEY.
+        reason: why the caller uses an operator's right, for the audit log; at most 512 characters.
+        home: the folder of a local deployment, instead of the default folder.
+        timeout_s: the time limit of one request, in addition to the time that the request asks the
+            service to wait.
+        attempts_max: the most times that a request is sent if repeating it is safe, 1 to 5.
+        on_wait: called before each wait for a rate limit, with the seconds of the wait. The logger
+            `callboard` logs a warning in any case.
+        proxy: the address of an HTTP proxy. Proxies from the environment are not used.
+        http: an httpx client to send with; `proxy` is then ignored, and the caller closes the
+            httpx client.
 
     Raises:
-        Unavailable: no address is given and no deployment runs here.
-        ValueError: the private key is none, or an API key is given as well.
+        Unavailable: no address is given and no local deployment runs.
+        ValueError: the private key is invalid, or an API key is given as well.
     """
 
     publish = Operation(calls.publish, WorkflowHandle, is_handle=True)

@@ -1,20 +1,20 @@
-"""What can go wrong, as one class per way a caller can react.
+"""The errors of the client; each class asks the caller for another reaction.
 
-| Class | What a caller does |
+| Class | Reaction of the caller |
 |---|---|
-| AuthenticationError | give another key |
-| PermissionDenied | ask for a right |
-| NotFound | check the id; what belongs to others is not found either |
-| Conflict | read the record: it has moved on (settled, revoked, locked, finished) |
-| InvalidRequest | correct what `errors` names |
-| InsufficientCredits | deposit |
+| AuthenticationError | use another key or signature |
+| PermissionDenied | obtain the scope |
+| NotFound | check the id; records of other callers are not found either |
+| Conflict | read the record: its state has changed (settled, revoked, locked, finished) |
+| InvalidRequest | correct the members that `errors` names |
+| InsufficientCredits | deposit credits |
 | RateLimited | wait `retry_after_s` |
-| Unavailable | try later: nothing has happened |
-| OutcomeUnknown | send the same again with its idempotency key, or look: it may have happened |
+| Unavailable | try later: the request changed nothing |
+| OutcomeUnknown | repeat the request with its idempotency key, or read whether it was applied |
 | WorkflowFailed | read `record`: the workflow ended without success |
-| StillRunning | wait on: the workflow has not ended in the time given |
+| StillRunning | continue to wait: the workflow did not end in time |
 
-Anything else is a plain `CallboardError`: a defect of the service. Retries are over by then.
+A plain `CallboardError` is a defect of the service. The client raises errors after its last retry.
 Reference: http.md (Errors).
 """
 
@@ -35,9 +35,9 @@ class CallboardError(Exception):
         code: the service's error code.
         status: the HTTP status, 0 when no reply came.
         detail: one sentence for people.
-        errors: every defect the service found, each `{path, got, expected}`.
-        request_id: the service's name for this request, for its logs.
-        retry_after_s: seconds after which the service asks to try again, None when it does not say.
+        errors: every defect that the service found, each `{path, got, expected}`.
+        request_id: the id of this request in the service's logs.
+        retry_after_s: the reply's `Retry-After` in seconds, None if it is absent.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class CallboardError(Exception):
         request_id: str | None = None,
         retry_after_s: float | None = None,
     ) -> None:
-        # Everything in args: pickling calls the class with them again.
+        # All fields are in `args`, because unpickling calls the class with `args`.
         super().__init__(code, status, detail, errors, request_id, retry_after_s)
         self.code = code
         self.status = status
@@ -60,7 +60,7 @@ class CallboardError(Exception):
 
     def __str__(self) -> str:
         places = [_sentence(error) for error in self.errors]
-        if places and self.detail.endswith(places[0]):  # the service's detail ends with the first
+        if places and self.detail.endswith(places[0]):  # the detail already has the first defect
             del places[0]
         return "\n  ".join([f"{self.code}: {self.detail}", *places])
 
@@ -75,45 +75,44 @@ class AuthenticationError(CallboardError):
 
 
 class PermissionDenied(CallboardError):
-    """The key is valid and may not do this."""
+    """The credential is valid, but lacks the scope for this request."""
 
 
 class NotFound(CallboardError):
-    """There is no such thing for this caller."""
+    """The record does not exist, or the caller may not see it."""
 
 
 class Conflict(CallboardError):
-    """The record's state does not allow it any more, or the idempotency key has another body."""
+    """The record's state forbids the request, or the idempotency key belongs to another request."""
 
 
 class InvalidRequest(CallboardError):
-    """The request cannot be understood or fulfilled as it is; `errors` names the places."""
+    """The request is malformed or cannot be fulfilled; `errors` names the members."""
 
 
 class InsufficientCredits(CallboardError):
-    """The wallet does not hold what the workflow may cost."""
+    """The wallet holds less than the workflow may cost."""
 
 
 class RateLimited(CallboardError):
-    """Too many requests, or a quota is used up."""
+    """The caller sent too many requests, or has exhausted a quota."""
 
 
 class Unavailable(CallboardError):
-    """The service cannot be reached or cannot do it now; the request has changed nothing."""
+    """The service cannot be reached, or cannot serve now; the request changed nothing."""
 
 
 class OutcomeUnknown(Unavailable):
-    """No answer came to a request that changes something: it may have happened."""
+    """A write got no conclusive reply, so it may or may not have been applied."""
 
 
 class WorkflowFailed(CallboardError):
-    """A workflow has ended and did not succeed.
-
-    `code` is the error code of the workflow, else of its first node with one, else its status.
+    """A workflow ended without success.
 
     Args:
-        code: why.
-        status: 200, that of the reply with the record.
+        code: the error code of the workflow, else of the first failed node, else the workflow's
+            status in upper case.
+        status: 200, the status of the reply with the record.
         detail: one sentence for people.
         record: the workflow record.
     """
@@ -125,10 +124,10 @@ class WorkflowFailed(CallboardError):
 
 
 class StillRunning(CallboardError):
-    """A workflow has not ended in the time that the caller wanted to wait."""
+    """A workflow did not end in the time that the caller wanted to wait."""
 
 
-# Codes that ask for another reaction than their status does.
+# Codes that need another class than their status gives.
 _BY_CODE: Mapping[str, type[CallboardError]] = {"INSUFFICIENT_CREDITS": InsufficientCredits}
 _BY_STATUS: Mapping[int, type[CallboardError]] = {
     **dict.fromkeys((400, 405, 406, 413, 415, 422), InvalidRequest),
@@ -140,18 +139,18 @@ _BY_STATUS: Mapping[int, type[CallboardError]] = {
     429: RateLimited,
     **dict.fromkeys((502, 503, 504), Unavailable),
 }
-# After these a write may have happened: a proxy gave up, or the ledger did not answer in time.
+# After these, a write may have been applied: a proxy or the wait for the ledger timed out.
 _OPEN_STATUSES = frozenset({502, 504})
 _OPEN_CODES = frozenset({"LEDGER_UNAVAILABLE"})
 
 
 def error_class(code: str, status: int, *, is_write: bool) -> type[CallboardError]:
-    """Return the class for a refusal.
+    """Return the error class for a refusal.
 
     Args:
         code: the service's error code.
         status: the HTTP status.
-        is_write: whether the request changes something.
+        is_write: whether the request may change something.
     """
     if is_write and (status in _OPEN_STATUSES or code in _OPEN_CODES):
         return OutcomeUnknown

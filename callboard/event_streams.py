@@ -1,7 +1,8 @@
-"""Streams of events, as data like the requests of `calls.py`, and what their connections bring.
+"""Event streams: the operations that open them, and the parser of what their connections receive.
 
-A stream is read over one connection after the other: each begins after the last event of the one
-before, so that a reader gets each event once. Reference: features.md (Streams).
+A stream is read over successive connections. Each connection begins after the last event of the
+previous one, so the reader gets each event once. Like `calls.py`, this file does no I/O. Reference:
+features.md (Streams).
 """
 
 from __future__ import annotations
@@ -14,18 +15,19 @@ from typing import Any, Final
 from callboard.calls import Attempts, Call, NoReply, Reply, Steps, error_from, segment
 from callboard.replies import AuditEntry
 
-# The service sends at least a comment in this interval.
+# The longest silence on a stream: the service sends a comment if there are no events.
 SILENCE_S: Final = 15.0
-# Between the end of a connection and the next one.
+# The pause between the end of a connection and the next one.
 _PAUSE_S: Final = 0.25
 _LAST = "lastEventId"
 
 
 def stream(client: object, workflow_id: str, *, last_event_id: int | None = None) -> Steps:
-    """Give a workflow's audit entries as they are committed, until it ends.
+    """Iterate over a workflow's audit entries as they are committed, until the workflow ends.
 
     Args:
-        last_event_id: the entry after which they begin; None: its first one.
+        last_event_id: the id of the entry after which the stream begins; None: the stream begins
+            with the workflow's first entry.
     """
     return _connections(f"/v1/workflows/{segment(workflow_id)}/stream", {}, last_event_id)
 
@@ -37,12 +39,12 @@ def events(
     workflow_id: str | None = None,
     last_event_id: int | None = None,
 ) -> Steps:
-    """Give the audit entries that the caller may see as they are committed, without end.
+    """Iterate over the audit entries that the caller may see as they are committed, without end.
 
     Args:
-        event_type: one type of events, or several parted by commas; None: all.
-        workflow_id: that they are about; None: any or none.
-        last_event_id: the entry after which they begin; None: the newest one.
+        event_type: an event type, or several separated by commas; None: all types.
+        workflow_id: only entries about this workflow; None: all entries.
+        last_event_id: the id of the entry after which the stream begins; None: the newest entry.
     """
     given = {"eventType": event_type, "workflowId": workflow_id}
     query = {name: value for name, value in given.items() if value is not None}
@@ -58,7 +60,7 @@ def _connections(path: str, query: Mapping[str, str], last_event_id: int | None)
         reply = yield Call(
             "GET", path, query=query, headers=headers, wait_s=SILENCE_S, pause_s=pause_s
         )
-        if reply.status == 204:  # it has ended, and there is nothing more
+        if reply.status == 204:  # the stream has ended
             return {}
         if reply.body[_LAST] is not None:
             last = reply.body[_LAST]
@@ -66,10 +68,10 @@ def _connections(path: str, query: Mapping[str, str], last_event_id: int | None)
 
 
 class Connections:
-    """The connections of one stream, one after the other, and what they bring.
+    """The successive connections of one stream, and the parser of the bytes they receive.
 
     Args:
-        attempts: of the stream's operation.
+        attempts: the attempts of the stream's operation.
     """
 
     def __init__(self, attempts: Attempts) -> None:
@@ -87,7 +89,7 @@ class Connections:
         outcome, self._outcome = self._outcome, None
         if isinstance(outcome, Reply):
             outcome = replace(outcome, body=self._body(outcome.status))
-            if outcome.status == 500:  # the replica has ended during the request
+            if outcome.status == 500:  # the replica ended during the request: reconnect
                 outcome = NoReply(error_from(outcome).detail, sent=True)
         self._rest = b""
         try:
@@ -96,11 +98,11 @@ class Connections:
             return None
 
     def open(self, status: int, headers: Mapping[str, str]) -> None:
-        """Note the head of a reply."""
+        """Store the status and the headers of a reply whose body follows."""
         self._outcome = Reply(status, {name.lower(): one for name, one in headers.items()}, None)
 
     def read(self, part: bytes) -> Iterator[AuditEntry]:
-        """Yield the entries that are complete with this part of the body."""
+        """Yield the entries that this part of the body completes."""
         *blocks, self._rest = (self._rest + part).split(b"\n\n")
         for block in blocks:
             members = dict(line.partition(b": ")[::2] for line in block.split(b"\n"))
@@ -110,7 +112,10 @@ class Connections:
                 yield AuditEntry(json.loads(members[b"data"]))
 
     def fail(self, failure: NoReply) -> None:
-        """Note that the connection has failed; one that was open counts as ended."""
+        """Store the failure of the connection, unless the stream was open.
+
+        An open stream that fails counts as ended, so that the next connection continues it.
+        """
         if not (isinstance(self._outcome, Reply) and self._outcome.status == 200):
             self._outcome = failure
 

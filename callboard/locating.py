@@ -1,7 +1,8 @@
-"""Where the service is and by which credential: by argument, environment, a deployment's files.
+"""Finds the service's address and the caller's credential.
 
-The client and the command line ask the same function. A deployment's key is never sent to another
-address than its own.
+Both come from arguments, environment variables or the files of a local deployment. The client and
+the command line use the same function. A deployment's admin key is sent only to that deployment's
+address.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from typing import Final
 from callboard.errors import NO_DEPLOYMENT, Unavailable
 from core.trust.did_key import did_of_key
 
-# What stands before the 32 bytes of an Ed25519 key in PKCS #8 (RFC 8410), as openssl writes it.
+# The bytes that precede the 32 bytes of an Ed25519 key in PKCS #8 (RFC 8410), as openssl writes it.
 _PKCS8: Final = bytes.fromhex("302e020100300506032b657004220420")
 _PEM: Final = ("-----BEGIN PRIVATE KEY-----", "-----END PRIVATE KEY-----")
 
 
 class EmptyKey(ValueError):
-    """`CALLBOARD_API_KEY` is set to an empty text: no other key may take its place."""
+    """`CALLBOARD_API_KEY` is set but empty, which must not select another credential."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,16 +37,16 @@ class DidKey:
         """Read a private key.
 
         Args:
-            private_key: base64 of the 32 bytes of an Ed25519 key, `ed25519:` before it or not, or
-                the key as PEM (PKCS #8); or the path of a file that holds one of these. A text
-                that is no key is taken as a path.
-            did: whose it is; None for the `did:key` of the key.
+            private_key: base64 of the 32 bytes of an Ed25519 key, with or without the prefix
+                `ed25519:`; or PEM (PKCS #8); or the path of a file with one of these. A text that
+                is not a key is read as a path.
+            did: the DID that the key belongs to; None for the `did:key` of the key.
 
         Raises:
-            ValueError: it is no such key.
-            OSError: the file cannot be read.
+            ValueError: the private key is invalid.
+            OSError: the file of a `Path` cannot be read.
         """
-        # Here, because the command line loads this module and must start fast.
+        # Imported here, because the command line loads this module and must start fast.
         from nacl.signing import SigningKey
 
         seed = read_seed(private_key)
@@ -54,7 +55,7 @@ class DidKey:
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """The service's address, and the caller's API key or DID key, if there is one."""
+    """The service's address, and the caller's API key or DID key, if the caller has one."""
 
     url: str
     api_key: str | None = field(repr=False)
@@ -62,10 +63,13 @@ class Location:
 
 
 def read_seed(private_key: str | Path) -> bytes:
-    """Return the 32 bytes of a private key, which is given itself or as the path of its file.
+    """Return the 32 bytes of a private key.
+
+    Args:
+        private_key: the key or the path of its file; see `DidKey.read`.
 
     Raises:
-        ValueError: it is neither a key nor the path of a file with one.
+        ValueError: the argument is neither a key nor the path of a file with a key.
         OSError: the file of a `Path` cannot be read.
     """
     if isinstance(private_key, str):
@@ -78,7 +82,7 @@ def read_seed(private_key: str | Path) -> bytes:
     except (OSError, ValueError):
         if isinstance(private_key, Path):
             raise
-        # What was given is not repeated: it may be a key with a misprint.
+        # The message does not repeat the argument, which may be a private key with a typing error.
         raise ValueError(
             "the private key is neither base64 of 32 bytes nor PEM, nor the path of a readable file"
         ) from None
@@ -91,7 +95,7 @@ def read_seed(private_key: str | Path) -> bytes:
 
 
 def default_home() -> Path:
-    """Return the folder of the default deployment: CALLBOARD_HOME, else one of the user's."""
+    """Return the default deployment's folder: CALLBOARD_HOME, else one in the user's home."""
     named = os.environ.get("CALLBOARD_HOME")
     return Path(named) if named else Path.home() / ".local" / "share" / "callboard" / "default"
 
@@ -102,22 +106,25 @@ def locate(
     home: Path | None = None,
     did_key: DidKey | None = None,
 ) -> Location:
-    """Find the service, and the credential for it.
+    """Return the address of the service, and the credential for it.
 
-    1. A given address. 2. `CALLBOARD_URL`, unless a folder is given. 3. The files `url` and
-    `admin.key` of the folder, which is the default deployment's if none is given.
+    The address is the first of these: `url`; the variable `CALLBOARD_URL`, unless `home` is given;
+    the file `url` in the folder of the local deployment.
 
     Args:
         url: the service's address, None to look it up.
-        api_key: the caller's key. Without it and a `did_key`: the key in the file that
-            `CALLBOARD_DID_KEY` names, of the DID `CALLBOARD_DID`; else `CALLBOARD_API_KEY`; else
-            the deployment's key file.
-        home: the folder of a local deployment, whose own key is used with it.
-        did_key: signs the requests, in the place of an API key.
+        api_key: the caller's API key. If both `api_key` and `did_key` are None, the credential is
+            the key in the file that `CALLBOARD_DID_KEY` names, with the DID `CALLBOARD_DID`; else
+            `CALLBOARD_API_KEY`; else the file `admin.key` of the local deployment.
+        home: the folder of a local deployment; None: the default folder. With `home` and without
+            `url`, the variables are ignored.
+        did_key: the key that signs the requests, instead of an API key.
 
     Raises:
-        Unavailable: code NO_DEPLOYMENT, no deployment is running there.
-        ValueError: both kinds of key are given, the file holds no key, or the variable is empty.
+        Unavailable: code NO_DEPLOYMENT, no deployment runs in the folder.
+        EmptyKey: `CALLBOARD_API_KEY` is empty.
+        ValueError: both kinds of key are given, or the file of `CALLBOARD_DID_KEY` has no key.
+        OSError: the file of `CALLBOARD_DID_KEY` cannot be read.
     """
     if api_key is not None and did_key is not None:
         raise ValueError("got an API key and a DID's key, expected one of them")

@@ -1,6 +1,6 @@
-"""Exports of the audit log, and bundles that prove a node: what `callboard.verify` checks offline.
+"""Exports the audit log, and makes the bundles that prove a node.
 
-Forms: docs/proofs.md.
+`callboard.verify` checks both offline. docs/proofs.md describes their formats.
 """
 
 from __future__ import annotations
@@ -23,15 +23,19 @@ from core.records.agent import without_standing_bids
 from core.trust.receipts import signed_members
 
 Json = dict[str, Any]
-# Entries about an agent that are looked through for its key and its card, of each type.
+# The most audit entries per event type that are searched for an agent's key and card.
 _AGENT_ENTRIES: Final = 100
-# The service signs once a second; after so long, its health says that it does not.
+# The longest wait for a checkpoint. The service signs one each second if there are new entries, and
+# its health reports a problem if none is signed for this long.
 _SIGNED_AFTER_S: Final = 60.0
 _PAUSE_S: Final = 0.5
 
 
 def audit_lines(client: Client, first: int = 1) -> Iterator[bytes]:
-    """Yield the lines of the audit log from an entry on; an export that is cut is resumed.
+    """Yield the lines of the audit log from an entry on, and resume if the connection fails.
+
+    Args:
+        first: the id of the first entry.
 
     Raises:
         CallboardError: the service refused, or cannot be reached.
@@ -56,7 +60,11 @@ def audit_lines(client: Client, first: int = 1) -> Iterator[bytes]:
 
 
 def _lines_of(response: httpx.Response) -> Iterator[bytes]:
-    """Yield the complete lines of a reply; a text may hold what Python takes for a line's end."""
+    """Yield the complete lines of a reply.
+
+    Lines end only at a newline. httpx's `iter_lines` also splits at other characters, which a JSON
+    text may contain.
+    """
     rest = b""
     for part in response.iter_bytes():
         *lines, rest = (rest + part).split(b"\n")
@@ -64,15 +72,16 @@ def _lines_of(response: httpx.Response) -> Iterator[bytes]:
 
 
 def export_log(client: Client, path: Path) -> tuple[int, int]:
-    """Write the audit log up to its newest checkpoint into a file, and end it with that checkpoint.
+    """Export the audit log up to its newest checkpoint to a file; the last line is the checkpoint.
 
-    A file that holds an export of this log is continued after its last complete line.
+    If the file holds an export of this log, it is continued after its last complete line.
 
-    Returns: how many entries were added, and how many the checkpoint covers.
+    Returns: the number of entries that were added, and the number that the checkpoint covers.
 
     Raises:
-        ValueError: the file holds something else, or more entries than the checkpoint covers.
-        CallboardError: the service refused, or its export has ended too early.
+        ValueError: the file is no export of this log, or has more entries than the checkpoint
+            covers.
+        CallboardError: the service refused, or its export ended too early.
     """
     note = client.audit_checkpoint().note
     size = int(note.split("\n")[1])
@@ -96,11 +105,17 @@ def export_log(client: Client, path: Path) -> tuple[int, int]:
 
 
 def _continued(file: IO[bytes], first: bytes) -> tuple[int, int, bool]:
-    """Return the id of the last entry, where its line or the checkpoint after it ends, and whether
-    there is one.
+    """Return the end of the export that a file holds.
 
     Args:
+        file: the file.
         first: the line of the log's first entry.
+
+    Returns: the id of the last complete entry, 0 if there is none; the position after the last
+    complete line; whether that line is a checkpoint.
+
+    Raises:
+        ValueError: the file does not begin with the log's first entry.
     """
     file.seek(0)
     end, entry, is_signed = 0, b"", False
@@ -116,13 +131,14 @@ def _continued(file: IO[bytes], first: bytes) -> tuple[int, int, bool]:
 
 
 def prove_node(client: Client, workflow_id: str, node_id: str) -> Json:
-    """Return the bundle that proves a node that succeeded: entries of the audit log with their
-    inclusion proofs and a checkpoint, the agent's signed result, the receipt and the card.
+    """Return the bundle that proves the success of a node.
 
-    Entries that the caller may not see whole are left out, and what they prove is not proven.
+    The bundle has audit entries with inclusion proofs, a checkpoint, the agent's signed result, the
+    receipt and the agent card. Entries that the caller may not read completely are omitted; the
+    bundle then does not prove what they contain.
 
     Raises:
-        CallboardError: the node has not succeeded, is not known, or the service refused.
+        CallboardError: the node has not succeeded or does not exist, or the service refused.
     """
     record = client.workflow(workflow_id)
     node = record["nodes"].get(node_id, {})
@@ -173,7 +189,14 @@ def _has(entry: Json, kind: str, **members: Any) -> bool:
 def _agent_entries(
     client: Client, did: str, before: int, signed: Json | None, card: str
 ) -> Iterator[Json]:
-    """Yield the entries, as far as they are shown, that name the agent's key and its card."""
+    """Yield the entries that name the agent's card and key, if the caller may read them.
+
+    Args:
+        did: the agent.
+        before: only entries with a smaller id.
+        signed: the agent's signed result, which names the key; None if there is none.
+        card: the agent card in canonical JSON.
+    """
     kinds = ("agent.registered", "agent.key_rotated", "agent.recovered")
     found = [
         entry
@@ -192,7 +215,10 @@ def _of_node(rows: Iterator[Json], node_id: str) -> Json | None:
 
 
 def _card(client: Client, did: str) -> str:
-    """Return the agent's card as it is registered now, without standing bids, which are secret."""
+    """Return the currently registered agent card in canonical JSON, empty if it cannot be read.
+
+    Standing bids are secret, so they are removed.
+    """
     try:
         return jcs(without_standing_bids(client.agent(did)["acard"])).decode()
     except CallboardError:
@@ -200,7 +226,7 @@ def _card(client: Client, did: str) -> str:
 
 
 def _checkpoint(client: Client, entry_id: int) -> str:
-    """Return the first checkpoint that covers an entry, once it is signed."""
+    """Wait until a checkpoint covers an entry, and return the first such checkpoint."""
     deadline = time.monotonic() + _SIGNED_AFTER_S
     while True:
         try:

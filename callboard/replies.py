@@ -1,7 +1,7 @@
-"""What requests return, by the names of the service's document: one record type per schema.
+"""The record types that requests return, named as the schemas in the service's OpenAPI document.
 
-They are declared in `core/records/api`, from which the service makes its document. Each `*` brings
-all records of a module. Reference: http.md (Conventions).
+`core/records/api` declares them, and the service generates its document from there. Each `*`
+imports all records of a module. Reference: http.md (Conventions).
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from core.records.api.workflows import Workflow as Workflow
 
 
 def successful(record: Workflow) -> Workflow:
-    """Return the record of a workflow that has succeeded.
+    """Return the record if the workflow has succeeded.
 
     Raises:
-        StillRunning: it has not ended.
-        WorkflowFailed: it has ended otherwise.
+        StillRunning: the workflow has not ended.
+        WorkflowFailed: the workflow ended without success.
     """
     if record.status == "success":
         return record
@@ -35,7 +35,7 @@ def successful(record: Workflow) -> Workflow:
         waiting = f"workflow {record.id} is {record.status}"
         raise StillRunning(STILL_RUNNING, 200, waiting)
     failed = {name: node.error for name, node in record.nodes.items() if node.error}
-    # What follows from a failure of another node is the lesser reason.
+    # Report the node that failed first, not a node that failed because of another one.
     first = next((n for n, e in failed.items() if e.get("code") != "UPSTREAM_FAILED"), None)
     error = record.error or (failed[first] if first is not None else {})
     code = str(error.get("code") or record.status.upper())

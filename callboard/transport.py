@@ -1,8 +1,8 @@
-"""How a client sends requests: one base for both clients, and what only one of them can do.
+"""Sends the requests of `calls.py` with httpx: a base of both clients, and a subclass for each.
 
-`calls.py` says what is sent; the HTTP library is httpx. Making a TLS context reads every
-certificate authority, which takes 40 ms: so there is one per process. Environment variables are
-not read. Reference: http.md (Authentication).
+Making a TLS context takes 40 ms, because it reads every certificate authority. So each process
+makes one. httpx does not read the environment (proxies, certificates). Reference: http.md
+(Authentication).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _LOG = logging.getLogger("callboard")
 class Connection(Generic[H]):
     """A client's address, credential and HTTP client."""
 
-    # Makes the HTTP client, unless the caller gives one.
+    # The class of the HTTP client that is made if the caller gives none.
     _open: ClassVar[Callable[..., Any]]
 
     def __init__(
@@ -74,7 +74,7 @@ class Connection(Generic[H]):
         return persistently(steps, attempts_max=self._attempts_max)
 
     def _announce(self, call: Call) -> None:
-        """Say that the client waits for a rate limit, if it does before this call."""
+        """If the pause before this call is for a rate limit, log it and call `on_wait`."""
         if call.is_limited:
             said = "rate limit: waiting %.1f s before %s %s is sent again"
             _LOG.warning(said, call.pause_s, call.method, call.path)
@@ -83,10 +83,11 @@ class Connection(Generic[H]):
 
     def _arguments(self, call: Call) -> dict[str, Any]:
         headers: dict[str, str | bytes] = dict(call.headers)
-        # A call with a credential of its own goes without the client's.
         if self._reason is not None and call.method != "GET":
             headers["x-callboard-reason"] = self._reason.encode()
         auth: dict[str, Any] = {}
+        # A call with its own credential is sent without the client's credential.
+        # A call with its own credential is sent without the client's credential.
         if "Authorization" not in headers:
             if self._api_key:
                 headers["x-api-key"] = self._api_key
@@ -100,7 +101,8 @@ class Connection(Generic[H]):
             "json": call.body,
             "headers": headers,
             "timeout": self._timeout_s + call.wait_s,
-            # A redirect would take the key to where it points, also with a client of the caller's.
+            # httpx would send the API key to the target of a redirect. Said here, because the
+            # caller's httpx client may follow redirects.
             "follow_redirects": False,
         }
 
@@ -121,7 +123,7 @@ class Blocking(Connection[httpx.Client]):
             self._http.close()
 
     def _run(self, steps: Steps, record: Callable[[Json], R]) -> R:
-        """Run an operation to its end, and return its record."""
+        """Run an operation to its end, and return the reply's record."""
         attempts = self._attempts(steps)
         try:
             call = next(attempts)
@@ -144,8 +146,9 @@ class Blocking(Connection[httpx.Client]):
         """Yield the rows of all pages of a list.
 
         Args:
-            build: returns the steps of one page.
-            given: the arguments of the first page; `offset` is passed over with it.
+            build: returns the steps that read one page.
+            page: the class of the pages.
+            given: the caller's arguments. The later pages use them too, except `offset`.
         """
         place: Json | None = {}
         while place is not None:
@@ -155,7 +158,7 @@ class Blocking(Connection[httpx.Client]):
             given = {name: value for name, value in given.items() if name != "offset"}
 
     def _entries(self, steps: Steps) -> Iterator[AuditEntry]:
-        """Yield the entries of a stream; it is connected again when a connection ends."""
+        """Yield the entries of a stream, and reconnect when a connection ends."""
         connections = Connections(self._attempts(steps))
         while (call := connections.next_call()) is not None:
             self._announce(call)
@@ -180,7 +183,7 @@ class Asynchronous(Connection[httpx.AsyncClient]):
             await self._http.aclose()
 
     async def _run(self, steps: Steps, record: Callable[[Json], R]) -> R:
-        """Run an operation to its end, and return its record."""
+        """Run an operation to its end, and return the reply's record."""
         attempts = self._attempts(steps)
         try:
             call = next(attempts)
@@ -226,7 +229,7 @@ class Asynchronous(Connection[httpx.AsyncClient]):
 
 
 class SignsRequests(httpx.Auth):
-    """Signs each request, and each repeat of it anew, with the key of a DID."""
+    """Signs each request with the key of a DID; a repeated request gets a new signature."""
 
     requires_request_body = True
 
@@ -234,7 +237,7 @@ class SignsRequests(httpx.Auth):
         self._key = key
 
     def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
-        """Sign a request as it is sent."""
+        """Add the signature headers to a request before it is sent."""
         url = request.url
         signed = signature_headers(
             request.method,
@@ -250,7 +253,10 @@ class SignsRequests(httpx.Auth):
 
 
 def read_reply(response: httpx.Response) -> Reply:
-    """Return the reply that httpx has read."""
+    """Convert a response of httpx, whose body is read, to a `Reply`.
+
+    A successful text/plain body becomes `{"note": text}`; a body that is not JSON becomes None.
+    """
     try:
         is_text = response.headers.get("content-type", "").startswith("text/plain")
         body = {"note": response.text} if is_text and response.is_success else response.json()
@@ -261,14 +267,15 @@ def read_reply(response: httpx.Response) -> Reply:
 
 @cache
 def tls_context() -> ssl.SSLContext:
-    """Return the context with which this process verifies the services that it talks to."""
+    """Return the TLS context with which this process verifies servers."""
     return httpx.create_ssl_context(trust_env=False)
 
 
 def tls_context_for(url: str) -> ssl.SSLContext:
-    """Return the context for requests to an address.
+    """Return the TLS context for requests to an address.
 
-    For plain HTTP it is one that trusts no authority: made at once, and safe should it be used.
+    For plain HTTP it is a context that trusts no authority. It is quick to make, and if it were
+    used by mistake, it would accept no server.
     """
     return tls_context() if url.lower().startswith("https:") else _trusting_none()
 

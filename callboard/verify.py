@@ -1,6 +1,6 @@
-"""Checks an exported audit log or a bundle offline, with nothing but the file and the first key.
+"""Verifies an exported audit log or a bundle offline, from the file and the first signing key.
 
-Imports nothing of the project: it can be copied and read alone. docs/proofs.md has the forms.
+Imports nothing of the project, so it can be copied and read alone. Formats: docs/proofs.md.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from nacl import exceptions, signing
 
 _ENTRY = "action actorDid createdAt eventType hash id payload prevHash targetId targetType"
 _NOTE = re.compile(r"((\S+)\n([1-9][0-9]{0,18})\n(\S{43}=)\n)\n— \2 (\S{91}=)\n", re.ASCII)
-_NAMING = ("agent.registered", "agent.key_rotated", "agent.recovered")  # name a key of an agent
+_NAMING = ("agent.registered", "agent.key_rotated", "agent.recovered")  # events with an agent's key
 Checkpoint = namedtuple("Checkpoint", ("size", "root", "origin", "text", "signature"))
-# `signed`: size of the last checkpoint; `key_id`: its signer's; `success`: the event of the node.
+# `signed`: size of the last checkpoint; `key_id`: its signing key; `success`: the node's success.
 Log = namedtuple("Log", ("entries", "head_hash", "signed", "key_id"))
 Proof = namedtuple("Proof", ("parts", "key_id", "success"))
 
 
 class NotProven(Exception):
-    """A defect. `entry`: the first bad one. `checkpoint`: size of the first contradicted one."""
+    """A defect: in audit entry `entry`, or in the checkpoint of size `checkpoint`."""
 
     def __init__(self, why: str, entry: int | None = None, checkpoint: int | None = None) -> None:
         where = f"checkpoint of size {checkpoint}: " if checkpoint else ""
@@ -36,12 +36,12 @@ class NotProven(Exception):
 
 
 class Keys(dict[str, bytes]):
-    """The keys that signed a log so far, by id: entry 1 names the first, each signs the next."""
+    """The signing keys of a log by id. Entry 1 names the first key; each key signs the next one."""
 
     origin = newest = signer = ""
 
     def follow(self, number: int, entry: Mapping[str, Any], first: str) -> None:
-        """Take the key that an entry names, if it names one."""
+        """Add the signing key that an entry names, if it names one. `first`: the expected first."""
         said = entry["payload"]
         if number > 1:
             if entry["eventType"] != "signing_key.rotated":
@@ -57,7 +57,7 @@ class Keys(dict[str, bytes]):
         self.origin = self.origin or f"{said['origin']}/{self.newest}"
 
     def check(self, checkpoint: Checkpoint) -> None:
-        """Check that the newest key signed a checkpoint of the entries so far."""
+        """Check that the newest key signed the checkpoint."""
         size, _, origin, text, signature = checkpoint
         key, self.signer = self[self.newest], self.newest
         name = sha256(f"{self.origin}\n\x01".encode() + key).digest()[:4]
@@ -67,10 +67,10 @@ class Keys(dict[str, bytes]):
 
 
 def verify_log(lines: Iterable[bytes], key: str = "", notes: Iterable[str] = ()) -> Log:
-    """Check a log. `key`: its first key, base64; "": not known. `notes`: more checkpoints."""
+    """Verify a log. `key`: its first key, base64; "": unknown. `notes`: additional checkpoints."""
     keys, count, head, signed = Keys(), 0, "sha256:" + "0" * 64, 0
     ahead = sorted(map(_checkpoint, notes))
-    peaks: list[bytes] = []  # the roots of complete subtrees, the largest first
+    peaks: list[bytes] = []  # the roots of the complete subtrees, the largest subtree first
     for line in lines:
         entry = _parsed(line, count + 1)
         if entry.keys() == {"checkpoint"}:
@@ -95,7 +95,7 @@ def verify_log(lines: Iterable[bytes], key: str = "", notes: Iterable[str] = ())
 
 
 def verify_bundle(text: bytes, first_key: str = "") -> Proof:
-    """Check a bundle: the success of its node is proven, and so are the parts that are True."""
+    """Verify a bundle. The result proves the node's success, and the `parts` that are True."""
     keys, facts, bundle = Keys(), list[dict[str, Any]](), _parsed(text, None)
     _expect(bundle["bundle"] == 1, "is no bundle of version 1")
     size, root, *_ = checkpoint = _checkpoint(bundle["checkpoint"])
@@ -162,7 +162,7 @@ def _unique(members: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _leaf(line: bytes, entry: Mapping[str, Any], number: int, head: str) -> bytes:
-    """Check an entry, return the hash of its leaf; `head` is the hash of the previous entry."""
+    """Check an entry, and return its leaf's hash. `head`: the hash of the previous entry."""
     if (members := " ".join(entry)) != _ENTRY:
         raise NotProven(f"has the members {members}, expected {_ENTRY}", number)
     body = line[:-1].replace(f'"hash":"{entry["hash"]}",'.encode(), b"", 1)
@@ -174,7 +174,7 @@ def _leaf(line: bytes, entry: Mapping[str, Any], number: int, head: str) -> byte
 
 
 def _climbed(leaf: bytes, at: int, size: int, hashes: list[bytes]) -> bytes:
-    """Return the root that leaf number `at` of `size` has with these neighbours (RFC 6962)."""
+    """Return the root that follows from leaf `at` (from 0) of `size` and its proof (RFC 6962)."""
     if size <= 1 or not hashes:
         return leaf if (at, size, hashes) == (0, 1, []) else b""
     split = 1 << (size - 1).bit_length() - 1

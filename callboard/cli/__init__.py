@@ -1,4 +1,4 @@
-"""The command line: one module per topic, loaded without the libraries its verbs need."""
+"""The command line: a module per topic. A command imports its libraries when it runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from callboard.cli import agents, audit, market, service, triggers, workflows  #
 from callboard.cli.session import EXIT_USAGE, stop
 from callboard.cli.session import top as app
 
-# The verbs of `deployment.py`, which is part of `callboard-server`.
+# Some commands of `deployment.py`, which is part of the package `callboard-server`.
 SERVER_VERBS = ("up", "join", "down", "settings", "demo")
 
 
@@ -37,11 +37,13 @@ def _options(
 
 
 def add_server_verbs(app: typer.Typer, *, is_installed: bool) -> None:
-    """Add the verbs that need the service, or in their place what says how to install it.
+    """Add the commands that need `callboard-server`.
+
+    If it is not installed, commands with the same names say how to install it.
 
     Args:
-        app: where to.
-        is_installed: whether `callboard-server` is.
+        app: receives the commands.
+        is_installed: whether `callboard-server` is installed.
     """
     if is_installed:
         from callboard.cli import deployment
@@ -62,7 +64,8 @@ def _needs_server(context: typer.Context) -> None:
     stop(EXIT_USAGE, f"`{context.info_name}` needs the server: pip install 'callboard[server]'")
 
 
-# Looked for, not imported: an error within an installed server must not read as a missing one.
+# The module is searched, not imported: an ImportError inside an installed server must not look like
+# a server that is not installed.
 add_server_verbs(app, is_installed=find_spec("callboard.cli.deployment") is not None)
 
 

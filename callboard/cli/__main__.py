@@ -1,4 +1,4 @@
-"""`python -m callboard.cli`, for where the `callboard` script is not installed."""
+"""Runs the command line as `python -m callboard.cli`, without the `callboard` script."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Verbs that are one call of the client each: what they take, by name, and how they show the reply.
+"""Verbs that call one method of the client and show its reply.
 
-A verb names its arguments by the words of `_PLACES` and its options by the client's names of them,
-which `_OPTIONS` translates. So an argument has the same name and help text wherever it is taken.
+A verb lists its arguments by their names in `_PLACES`, and its options by the names of the client's
+parameters, which `_OPTIONS` maps to flags. So an argument or an option has the same name and help
+text in all verbs.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ Row = Mapping[str, Any]
 
 
 def json_object(text: str) -> dict[str, Any]:
-    """Return the JSON object that an option holds.
+    """Return the JSON object in the text of an option.
 
     Raises:
-        typer.BadParameter: it holds none.
+        typer.BadParameter: the text is not a JSON object.
     """
     try:
         value = json.loads(text)
@@ -34,7 +35,8 @@ def json_object(text: str) -> dict[str, Any]:
     return value
 
 
-# Arguments: help text and type, if not text. Others are the ID of what they are called after.
+# Arguments: help text, and type if it is not str. An argument that is missing here is the ID of the
+# record that it is named after.
 _PLACES: Final[dict[str, tuple[Any, ...]]] = {
     "address": ("The URL, http or https.",),
     "agent": ("The agent's DID.",),
@@ -69,7 +71,7 @@ _SCOPES: Final = (
     " trust:revoke, federation:admin, audit:all, metrics:read, agents:heartbeat, admin."
     " Default: read and write of all resources."
 )
-# Options: flag, help text and type, if not text.
+# Options by the client's parameter: flag, help text, and type if it is not str.
 _OPTIONS: Final[dict[str, tuple[Any, ...]]] = {
     "agent_did": ("--agent", "The agent's DID; default: the caller."),
     "all": ("--all", "Also results that are not signed.", bool),
@@ -180,18 +182,20 @@ def calling_verb(
     panel: str | None = None,
     **fixed: Any,
 ) -> None:
-    """Add a verb that calls the client and shows the record, or the rows of the page, it returns.
+    """Add a verb that calls the client and shows the returned record or page.
 
     Args:
-        method: the client's, or a function that takes the client first.
-        text: what the verb does, a sentence.
-        takes: its arguments in the order of the client's, words of `_PLACES`.
-        options: the client's names of its options; `limit=50` has a default, `days!` must be given.
-            Lists take a limit and a cursor, too.
-        columns: of the table of a list, members of its rows.
-        row: makes what the table shows of a row.
-        panel: of the help.
-        fixed: arguments of the client's method that the verb always gives.
+        app: the app of the verb's noun, or `top`.
+        name: the verb.
+        method: the name of a client method, or a function whose first argument is the client.
+        text: the help text of the verb, one sentence.
+        takes: the verb's arguments, names of `_PLACES` in the order of the method's parameters.
+        options: the verb's options, names of `_OPTIONS`. `limit=50` has the default 50, `days!` is
+            required. A list also gets the options limit and cursor.
+        columns: for a list, the members of its rows that the table shows.
+        row: converts a row of a list before the table shows it.
+        panel: the section of the help that lists the verb.
+        fixed: arguments with which the verb always calls the client's method.
     """
     places = takes.split()
     if columns and "limit" not in options:
@@ -212,7 +216,7 @@ def calling_verb(
     call.__doc__ = text
     first = Parameter("session", Parameter.POSITIONAL_OR_KEYWORD)
     own = [*map(_argument, places), *map(_option, options.split())]
-    # What `verb` reads.
+    # `verb` reads this signature.
     call.__signature__ = Signature([first, *own])  # type: ignore[attr-defined]
     verb(app, name, panel)(call)
 

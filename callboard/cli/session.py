@@ -1,8 +1,9 @@
-"""What every verb shares: where the service is, how answers are shown, how the process ends.
+"""What all verbs share: the shared options, the client, the printing of replies, the exit codes.
 
-A verb is a function whose first parameter is a `Session`; `verb` adds the options that every verb
-has and turns failures into exit codes: 0 success, 1 workflow not successful, 2 usage,
-3 unreachable or refused.
+A command of the command line consists of a noun and a verb, such as `workflow publish`. A verb is a
+function whose first parameter is a `Session`. The decorator `verb` adds the shared options and
+turns errors into exit codes: 0 success, 1 workflow or check without success, 2 wrong usage,
+3 service unreachable or request refused.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ EXIT_REFUSED = 3
 
 
 class Output(StrEnum):
-    """How answers are printed."""
+    """The format in which replies are printed."""
 
     text = "text"
     json = "json"
@@ -44,7 +45,7 @@ HomeOption = Annotated[
     typer.Option(help="Folder of the deployment; default: CALLBOARD_HOME.", show_default=False),
 ]
 OutputOption = Annotated[Output, typer.Option(help="Output format.")]
-# What a terminal obeys; not the ends of lines, and not tabs.
+# Control characters that a terminal interprets, except newline and tab.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _Url = Annotated[str | None, typer.Option(help="Address of the service.", show_default=False)]
 _Key = Annotated[str | None, typer.Option(help="API key.", show_default=False)]
@@ -59,11 +60,11 @@ class Session:
     """One run of a verb.
 
     Args:
-        url: the service's address, None to look it up.
-        api_key: the caller's key, None to look it up.
-        home: the deployment folder asked for, None for none in particular.
-        output: how to print.
-        reason: why an operator's right is used, None for no reason.
+        url: the service's address; None: see `locate`.
+        api_key: the caller's API key; None: see `locate`.
+        home: the deployment's folder from the option `--home`, None without that option.
+        output: the format of the output.
+        reason: why the caller uses an operator's right, for the audit log; None: no reason.
     """
 
     url: str | None
@@ -74,7 +75,7 @@ class Session:
 
     @cached_property
     def client(self) -> Client:
-        """A client for the service, found by option, then environment, then deployment files."""
+        """A client for the service; `locate` finds the address and the credential."""
         from callboard.client import Client
         from callboard.locating import EmptyKey
 
@@ -86,17 +87,17 @@ class Session:
             stop(EXIT_USAGE, f"CALLBOARD_DID_KEY: {error}")
 
     def close(self) -> None:
-        """Close the client's connections, if it was ever used."""
+        """Close the client's connections, if the client was used."""
         if "client" in self.__dict__:
             self.client.close()
 
     @property
     def is_json(self) -> bool:
-        """Whether a program reads the answer."""
+        """Whether the output is JSON, for programs."""
         return self.output is Output.json
 
     def show(self, reply: object, text: Callable[[], None]) -> None:
-        """Print an answer: as it came for programs, by `text` for people."""
+        """Print a reply as JSON, or call `text` to print it for people."""
         if self.is_json:
             print(json.dumps(reply, indent=2, ensure_ascii=False))
         else:
@@ -105,16 +106,22 @@ class Session:
     def show_table(
         self, reply: object, rows: Iterable[Mapping[str, Any]], columns: Sequence[str]
     ) -> None:
-        """Print an answer, for people as a table of some members of its rows."""
+        """Print a reply as JSON, or a table of its rows.
+
+        Args:
+            reply: the reply.
+            rows: the rows of the table.
+            columns: the members of the rows that the table shows.
+        """
         self.show(reply, lambda: table(columns, ([row.get(c) for c in columns] for row in rows)))
 
     def show_record(self, record: Mapping[str, Any]) -> None:
-        """Print one record, for people as a line per member."""
+        """Print a record as JSON, or a line for each of its members."""
         self.show(record, lambda: _print_members(record))
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print a table; numbers are set to the right."""
+    """Print a table; columns of numbers are aligned to the right."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -125,9 +132,9 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
         is_number = lines and all(_is_number(line[place]) for line in lines)
         grid.add_column(column, justify="right" if is_number else "left", overflow="fold")
     for line in lines:
-        # As it is: in what others have written, brackets are no markup.
+        # `Text`, because rich would read brackets in a `str` as markup, and other users write it.
         grid.add_row(*(Text(cell(value)) for value in line))
-    # Not cut to 80 columns when a program or a file takes the output.
+    # If the output is not a terminal, rich would cut lines at 80 columns.
     width = None if sys.stdout.isatty() else 400
     console = Console(highlight=False, width=width)
     with console.capture() as drawn:
@@ -140,15 +147,18 @@ def _is_number(value: object) -> bool:
 
 
 def cell(value: object) -> str:
-    """Return a value as people read it; amounts without a float's noise.
+    """Return the text of a value for people, without control characters.
 
-    Others write texts: what a terminal would obey is left out of them.
+    Amounts have no trailing zeros.
     """
     return printable(_text(value))
 
 
 def printable(text: str) -> str:
-    """Return a text without what a terminal would obey."""
+    """Return a text with control characters replaced by spaces.
+
+    Other users write texts that the command line prints. They must not control the terminal.
+    """
     return _CONTROL.sub(" ", text)
 
 
@@ -185,15 +195,15 @@ def _print_members(record: Mapping[str, Any]) -> None:
 
 
 def error_text(error: object) -> str:
-    """Return an error of a record in one line: its code and its message."""
+    """Return the error of a record as one line: its code and its message."""
     known = error if isinstance(error, dict) else {"message": error}
     parts = (str(known[name]) for name in ("code", "error", "message") if known.get(name))
-    # The error of an unavailable agent has its code twice.
+    # The error of an unavailable agent has the code twice: in `code` and in `error`.
     return printable(": ".join(dict.fromkeys(parts)))
 
 
 def stop(code: int, message: str) -> NoReturn:
-    """End the process with an exit code and a sentence on standard error."""
+    """End the process with an exit code, and print a message to standard error."""
     print(f"callboard: {message}", file=sys.stderr)
     raise typer.Exit(code)
 
@@ -207,7 +217,13 @@ top = typer.Typer(
 
 
 def noun(name: str, text: str, panel: str = "Use") -> typer.Typer:
-    """Add a noun to the command line, in a panel of its help; return the app of its verbs."""
+    """Add a noun to the command line, and return the app to which its verbs are added.
+
+    Args:
+        name: the noun.
+        text: its help text.
+        panel: the section of the help that lists it.
+    """
     app = typer.Typer(help=text, no_args_is_help=True)
     top.add_typer(app, name=name, rich_help_panel=panel)
     return app
@@ -216,7 +232,13 @@ def noun(name: str, text: str, panel: str = "Use") -> typer.Typer:
 def verb(
     app: typer.Typer, name: str, panel: str | None = None
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add a verb to an app, in a panel of its help: its own parameters, then those of all verbs."""
+    """Return a decorator that adds a function as a verb, with the shared options.
+
+    Args:
+        app: the app of the verb's noun, or `top`.
+        name: the verb.
+        panel: the section of the help that lists it.
+    """
 
     def add(function: Callable[..., None]) -> Callable[..., None]:
         own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
@@ -248,7 +270,7 @@ def verb(
             inspect.Parameter("audit_reason", keyword, annotation=_Reason, default=None),
         ]
         own = [parameter.replace(kind=keyword) for parameter in own]
-        # typer reads the signature; the annotations are in it already.
+        # typer reads the signature, which contains the annotations.
         command.__signature__ = inspect.Signature(own + shared)  # type: ignore[attr-defined]
         command.__annotations__ = {}
         app.command(name, rich_help_panel=panel)(command)
@@ -258,10 +280,11 @@ def verb(
 
 
 def object_in(source: str | Path, what: str) -> dict[str, Any]:
-    """Return the JSON object of a file, `-` for standard input; ends the process without one.
+    """Return the JSON object in a file; end the process if the file has none.
 
     Args:
-        what: it should be, with its article.
+        source: the path of the file, `-` for standard input.
+        what: the expected content for the error message, with an article.
     """
     try:
         value = json.loads(sys.stdin.read() if source == "-" else Path(source).read_text())

@@ -1,7 +1,7 @@
-"""A workflow's nodes as a line per change, and those of a draft as a tree.
+"""Prints the changes of a workflow's nodes line by line, and the nodes of a draft as a tree.
 
-In the tree a node hangs below its deepest parent; the others are named beside it, because a tree
-has one parent and a workflow's nodes may have many. Reference: features.md (States).
+A node of a workflow may have several parents, a node of a tree only one. So the tree shows a node
+below its deepest parent, and names the other parents beside it. Reference: features.md (States).
 """
 
 from __future__ import annotations
@@ -22,12 +22,7 @@ Parents = Mapping[str, Sequence[str]]
 
 
 def follow(client: Client, workflow_id: str) -> dict[str, Any]:
-    """Print each change of a workflow's nodes until it ends, and return its record.
-
-    Args:
-        client: where it runs.
-        workflow_id: which one.
-    """
+    """Print each change of a workflow's nodes until the workflow ends, and return its record."""
     seen: dict[str, Mapping[str, Any]] = {}
     record = _print_changes(client, workflow_id, seen)
     for entry in client.stream(workflow_id) if record["status"] not in FINISHED else ():
@@ -35,7 +30,7 @@ def follow(client: Client, workflow_id: str) -> dict[str, Any]:
             record = _print_changes(client, workflow_id, seen)
         if record["status"] in FINISHED:
             break
-    if record["status"] not in FINISHED:  # the stream of an agent does not show the end
+    if record["status"] not in FINISHED:  # an agent's stream lacks the event of the workflow's end
         record = _print_changes(client, workflow_id, seen)
     print(f"   {workflow_id} {_end(record)}", flush=True)
     return record
@@ -44,14 +39,16 @@ def follow(client: Client, workflow_id: str) -> dict[str, Any]:
 def _print_changes(
     client: Client, workflow_id: str, seen: dict[str, Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """Read a workflow's record, print the nodes that have changed, and return it.
+    """Read a workflow's record, print the nodes that have changed, and return the record.
 
     Args:
-        seen: the nodes as they were read before.
+        client: reads the record.
+        workflow_id: the workflow.
+        seen: the nodes of the previously read record, by name; this function updates it.
     """
     record = client.workflow(workflow_id)
     for name, node in record["nodes"].items():
-        # Everything begins as pending: only what comes after it is news.
+        # Every node begins as pending, so that status alone is not printed.
         if status_text(seen.get(name, {"status": "pending"})) != status_text(node):
             print(" ".join(part for part in ("  ", name, *_facts(node)) if part), flush=True)
         seen[name] = node
@@ -59,19 +56,19 @@ def _print_changes(
 
 
 def _is_news(event: Mapping[str, Any], seen: Mapping[str, Mapping[str, Any]]) -> bool:
-    """Say whether an event is later than the record that was read last, as far as it shows."""
+    """Say whether an event may be newer than the record that was read last."""
     node = seen.get(event["payload"].get("nodeId", ""), {})
     return event["type"].startswith(("workflow.", "node.")) and not node.get("completedAt")
 
 
 def _end(record: Mapping[str, Any]) -> str:
-    """Return a workflow's status, with its error."""
+    """Return a workflow's status, and its error if there is one."""
     error = record.get("error")
     return f"{record['status']} {error_text(error)}" if error else str(record["status"])
 
 
 def _facts(node: Mapping[str, Any]) -> list[str]:
-    """Say what is known of a node: status, who, how long, for how much, why it failed."""
+    """Return what is known of a node: status, agent, latency, cost and error."""
     facts = [status_text(node), node.get("agentDid") or ""]
     if node["status"] in ("success", "failed", "timeout"):
         latency_ms = (node.get("metrics") or {}).get("latency_ms")
@@ -82,7 +79,7 @@ def _facts(node: Mapping[str, Any]) -> list[str]:
 
 
 def status_text(node: Mapping[str, Any]) -> str:
-    """Return a node's status, and what the node waits for."""
+    """Return a node's status, and why the node waits for an agent, if it does."""
     waiting = node.get("waitingFor")
     if not waiting:
         return str(node["status"])
@@ -90,7 +87,7 @@ def status_text(node: Mapping[str, Any]) -> str:
 
 
 def render_draft(suggestion: Mapping[str, Any]) -> Tree:
-    """Return the tree of a suggested workflow: each node's capability, price and sureness."""
+    """Return the tree of a suggested workflow: each node's capability, price and confidence."""
     from rich.text import Text
 
     draft = suggestion["draft"]
@@ -114,7 +111,7 @@ def render_draft(suggestion: Mapping[str, Any]) -> Tree:
 
 
 def _grown(title: str, parents: Parents, line: Callable[[str], Text]) -> Tree:
-    """Return a tree with a line for each node, which hangs below its deepest parent."""
+    """Return a tree with a line for each node, placed below the node's deepest parent."""
     from rich.text import Text
     from rich.tree import Tree
 
@@ -129,13 +126,16 @@ def _grown(title: str, parents: Parents, line: Callable[[str], Text]) -> Tree:
 
 
 def order(parents: Parents) -> list[tuple[str, str | None, list[str]]]:
-    """Return every node after its parents, with its deepest parent and its other ones."""
+    """Return the nodes in an order in which each node comes after its parents.
+
+    Each item is a node, its deepest parent (None if it has no parent) and its other parents.
+    """
     depths: dict[str, int] = {}
     placed: list[tuple[str, str | None, list[str]]] = []
     waiting = list(parents)
     while waiting:
         free = [n for n in waiting if all(p in depths for p in parents[n] if p in parents)]
-        # Published workflows have no cycle; without one there is always a free node.
+        # A published workflow has no cycle, so there is always a node whose parents are placed.
         assert free, f"cycle among {waiting}"
         for name in free:
             above = [parent for parent in parents[name] if parent in parents]

@@ -1,1 +1,1 @@
-"""The agent kit: an agent's answers, its HTTP interface and its life as a process."""
+"""The agent kit: an agent's replies to dispatches, its HTTP interface and its process."""

@@ -1,6 +1,6 @@
-"""Write an agent in ten lines: declare capabilities with a decorator, then `run`.
+"""`Agent`: declare its capabilities with a decorator, then call `run`.
 
-Reference: features.md (Agent interface); docs/agents.md shows it used.
+Reference: features.md (Agent interface); docs/agents.md has examples.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Agent(AnsweringAgent):
-    """An agent that serves its capabilities over HTTP; see `AnsweringAgent` for its arguments."""
+    """An agent that serves its capabilities over HTTP; see `AnsweringAgent` for the arguments."""
 
     _http: httpx.AsyncClient | None = None
 
@@ -39,29 +39,32 @@ class Agent(AnsweringAgent):
         deregister: bool = False,
         publish_versions: bool = False,
     ) -> None:
-        """Serve until SIGINT or SIGTERM; prints one line once the agent is ready.
+        """Serve until SIGINT or SIGTERM; print one line when the agent is ready.
 
-        When told to end it refuses new work so that it comes again, finishes what runs, says so to
-        the coordinator and ends. A second signal ends it at once.
+        At the signal, the agent refuses new work, so that the coordinator dispatches it again. It
+        tells the coordinator that it is draining, waits for the running work, and ends. A second
+        signal ends the wait.
 
         Args:
             host: the address to listen on.
             port: the port to listen on, 0 for a free one.
-            endpoint: the public address, when it is not the one listened on.
-            register: register the card with the coordinator, found as `Client` finds it, and send
-                it heartbeats.
-            until_eof: end also when standard input closes, so that no agent outlives its starter.
-            heartbeat_period_s: seconds between heartbeats; one speaks for 60 s.
-            drain_timeout_s: how long work under way may take once the agent was told to end.
-            deregister: take the agent out of service at the end; else it is only offline.
-            publish_versions: publish the declared versions that are not published yet, once the
-                agent is registered.
+            endpoint: the public address, if it differs from the address to listen on.
+            register: register the card with the coordinator and send heartbeats. The coordinator's
+                address is found as for `Client`.
+            until_eof: also end when standard input closes, so that the agent does not outlive the
+                process that started it.
+            heartbeat_period_s: seconds between heartbeats; the coordinator regards a heartbeat as
+                current for 60 s.
+            drain_timeout_s: the longest wait for running work, in seconds.
+            deregister: deregister the agent at the end; else its status becomes `stopped`.
+            publish_versions: after the registration, publish the declared versions that are not
+                published yet.
 
         Raises:
             SystemExit: the agent could not be set up; one sentence on standard error says why.
-                Code 3: the coordinator could not be reached or refused the card or a version.
-                Code 2: a key, an address or the card is wrong, or a version is published with
-                other schemas. `serving.run` raises the error itself, which is the cause here.
+                Code 3: the coordinator could not be reached, or refused the card or a version.
+                Code 2: a key, an address or the card is invalid, or a version is already published
+                with other schemas. The original error is the `__cause__`.
         """
         life = serving.Life(
             host=host,
@@ -90,21 +93,23 @@ class Agent(AnsweringAgent):
         metrics: dict[str, Any] | None = None,
         url: str | None = None,
     ) -> NodeResultTaken:
-        """Hand the result of a dispatch in that was answered with `later`, or why there is none.
+        """Submit the result, or the error, of a dispatch that the handler answered with `later`.
 
         Safe to repeat: the first result counts.
 
         Args:
+            later: the value that the handler returned.
             result: the result object.
-            error: what went wrong; the coordinator may try again.
+            error: what went wrong; the coordinator may retry the node.
             code: a short name for the error.
             metrics: for example `tokens_used`.
-            url: the coordinator's address; default as `Client` finds it.
+            url: the coordinator's address; default: see `Client`.
 
         Raises:
-            CallboardError: ALREADY_SETTLED or ESCROW_RELEASED when it came too late.
+            CallboardError: ALREADY_SETTLED or ESCROW_RELEASED if the result came too late.
         """
-        # Here, because httpx costs half a second that an agent that answers at once need not spend.
+        # Imported here, because httpx takes half a second to load, and agents that never answer
+        # with `later` do not need it.
         from callboard.client import AsyncClient
 
         signed: dict[str, Any] = {}
@@ -129,17 +134,18 @@ class Agent(AnsweringAgent):
             self.result_delivered(later)
 
     async def close(self) -> None:
-        """Let go of the threads and of the connections to the coordinator."""
+        """Shut down the threads, and close the connections to the coordinator."""
         http, self._http = self._http, None
         if http is not None:
             await http.aclose()
         await super().close()
 
     def _kept_http(self) -> httpx.AsyncClient | None:
-        """Return what deliveries share while the agent is served; None for one of their own.
+        """Return the HTTP client that deliveries share, or None if a delivery needs its own.
 
-        Connections belong to a loop: a blocking handler that delivers has one of its own, which
-        ends with the delivery, and so has a process that serves nothing.
+        The connections of an HTTP client belong to one event loop, so only deliveries on the loop
+        that serves the agent share a client. A delivery from a blocking handler, or from a process
+        that does not serve the agent, runs on another loop.
         """
         if self.serving_loop is not asyncio.get_running_loop():
             return None

@@ -1,7 +1,7 @@
-"""What an agent answers: a decorator per capability, and every reply of the specification.
+"""The replies of an agent to dispatches and cancellations, and the decorator for its handlers.
 
-Rules of this file: no sockets. `AnsweringAgent.answer` turns the bytes of a dispatch and its
-signature into a status and the bytes of a reply; `serving.py` puts HTTP around it.
+Rules of this file: no sockets. `AnsweringAgent.answer` takes the bytes of a dispatch and its
+signature, and returns the HTTP status and the bytes of the reply. `serving.py` does the HTTP.
 Reference: features.md (Agent interface, Dispatch signatures), http.md (Errors).
 """
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from callboard.kit.result_signing import ResultSigner
 
 DEFAULT_CONCURRENCY = 32
-# By then the coordinator knows of another agent, or of this one's successor.
+# By then the coordinator can use another agent, or the process that replaces this one.
 DRAINING_RETRY_S = 1
 REMEMBERED_REPLIES_MAX = 1024
 REMEMBERED_BYTES_MAX = 32 * 1024 * 1024
@@ -46,12 +46,13 @@ _R = TypeVar("_R", bound=BaseModel)
 
 
 class AgentError(Exception):
-    """Raised by a handler to choose what the coordinator is told.
+    """Raised by a handler to set the error in the reply to the coordinator.
 
     Args:
         message: what went wrong, for the payer.
-        code: a short name for it, or None.
-        final: repeating the same inputs cannot help: answered with 400, which is not retried.
+        code: a short name for the error, or None.
+        final: whether a retry with the same inputs would fail again. The reply is then 400, which
+            the coordinator does not retry; else it is 500.
     """
 
     def __init__(self, message: str, code: str | None = None, final: bool = False) -> None:
@@ -66,7 +67,7 @@ class AgentError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A reply as it goes out: the HTTP status, the exact JSON bytes, and when to come again."""
+    """A reply to send: the HTTP status, the bytes of the JSON body, and the `Retry-After`."""
 
     status: int
     body: bytes
@@ -75,7 +76,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class AgentStatistics:
-    """What an agent has done since it started."""
+    """Counts of an agent's dispatches since it started; `in_flight` is the current number."""
 
     answered: int
     failed: int
@@ -85,7 +86,7 @@ class AgentStatistics:
 
 @dataclass(frozen=True, slots=True)
 class _Served:
-    """A capability and the function behind it."""
+    """A capability and the handler that serves it."""
 
     capability: Capability
     call: Callable[..., Any]
@@ -94,7 +95,7 @@ class _Served:
     changelog: str
 
     def arguments(self, request: DispatchRequest, context: Context) -> dict[str, Any]:
-        """Bind a request to the function's parameters; see `Signature`."""
+        """Return the handler's arguments for a request; see `Signature.arguments`."""
         whole: dict[str, Any] = {
             "inputs": request.inputs,
             "parents": {name: {"result": p.result} for name, p in request.parents.items()},
@@ -109,24 +110,27 @@ class _Served:
 
 
 class AnsweringAgent:
-    """An agent: its identity, its capabilities and the answers to dispatches.
+    """An agent: its identity, its capabilities and its replies to dispatches.
 
     Args:
         did: the agent's identifier, `did:<network>:<id>`.
-        name: what people call it.
-        author: who made it.
-        model: the model behind it, if any.
+        name: the agent's display name.
+        author: the author of the agent.
+        model: the language model that the agent uses, if any.
         service: the service name in paths and headers.
-        signing_secret: check the signature of every dispatch with it; None skips the check.
-        private_key: sign results with it: base64 of an Ed25519 key's 32 bytes, or the path of a
-            file with the key. The public key goes
-            on the card. Without another credential it signs requests, and the card of a `did:key`.
-        owner_did: the agent's owner; with it the card is signed also where another's API key
-            registers it.
-        max_concurrency: how many dispatches the coordinator may have open at once.
-        accepted_verifiers: whose judgement it accepts where a payer chooses: "trusted", "any" or
-            DIDs; None: "trusted".
-        now_s: the wall clock, Unix seconds, by which a dispatch is too old or ahead.
+        signing_secret: the secret that verifies the signature of every dispatch; None skips the
+            check.
+        private_key: the Ed25519 key that signs results: base64 of its 32 bytes, PEM, or the path of
+            a file with one of these. The agent card contains its public key. If the client finds no
+            other credential, the key also signs the agent's requests, and the card if the agent's
+            DID is a `did:key`.
+        owner_did: the agent's owner. If it is given, the card is also signed when another
+            credential registers the agent.
+        max_concurrency: the most dispatches that the coordinator may have open at once.
+        accepted_verifiers: the verifiers whose verdict the agent accepts if a payer chooses one:
+            "trusted", "any" or a list of DIDs; None: "trusted".
+        now_s: returns the current Unix time in seconds, to refuse dispatches from too far in the
+            past or the future.
     """
 
     def __init__(
@@ -158,17 +162,19 @@ class AnsweringAgent:
         self._now_s = now_s
         self._served: dict[str, _Served] = {}
         self._tasks: OrderedDict[str, asyncio.Task[Answer]] = OrderedDict()
-        # The event of the task that does a piece of work, by its key and by each later event.
+        # The first event id of each piece of work, which `_tasks` has as a key. It is found by the
+        # key of the work, and by the event ids of later attempts at the same work.
         self._first_events: OrderedDict[tuple[str | None, ...], str] = OrderedDict()
         self._remembered_bytes = 0
         self._answered = self._failed = self._repeated = 0
-        # Dispatches answered with `later`, by result id, until their result is handed in.
+        # Result ids of the dispatches that were answered with `later` and await their result.
         self._awaited: set[str] = set()
         self.is_draining = False
-        # On which it is served; None while it is not.
+        # The event loop that serves the agent; None while the agent is not served.
         self.serving_loop: asyncio.AbstractEventLoop | None = None
         self._settled = asyncio.Event()
-        # Threads start when needed; a blocking handler must not hold up /health.
+        # Blocking handlers run in threads, so that they do not delay /health. Threads start on
+        # demand.
         self._threads = ThreadPoolExecutor(max_concurrency, thread_name_prefix="handler")
 
     def __repr__(self) -> str:
@@ -176,18 +182,19 @@ class AnsweringAgent:
         return f"{type(self).__name__}({self.did!r}, serves [{served}], {self.statistics()})"
 
     def statistics(self) -> AgentStatistics:
-        """Count what was answered, failed and repeated; accepted work is in flight as well."""
+        """Return the counts. A dispatch answered with `later` stays in flight until its result is
+        submitted."""
         in_flight = sum(not task.done() for task in self._tasks.values()) + len(self._awaited)
         return AgentStatistics(self._answered, self._failed, self._repeated, in_flight)
 
     @property
     def capabilities(self) -> tuple[str, ...]:
-        """The ids of what this agent offers, in the order of their declaration."""
+        """The ids of the agent's capabilities, in the order of their declaration."""
         return tuple(self._served)
 
     @property
     def versions(self) -> list[tuple[Capability, str]]:
-        """The capabilities that say a version, each with its changelog."""
+        """The capabilities that declare a version, each with its changelog."""
         return [
             (served.capability, served.changelog)
             for served in self._served.values()
@@ -205,25 +212,26 @@ class AnsweringAgent:
         version: str | None = None,
         changelog: str = "",
     ) -> Callable[[_H], _H]:
-        """Declare the function that serves a capability; it may be `async`.
+        """Return a decorator that declares the handler of a capability; the handler may be `async`.
 
-        The function's parameters name inputs; `inputs` and `parents` receive those objects whole, a
-        parameter annotated `Context` the dispatch's context. It returns the result object (a dict,
-        dataclass or pydantic model), or the `later` that it was given, to hand the result in with
-        `Agent.deliver`. Schemas that are not given come from its type hints.
+        A parameter of the handler receives the input with its name. The parameters `inputs` and
+        `parents` receive all inputs and all parents' results; a parameter with the type `Context`
+        receives the dispatch's context. The handler returns the result object (a dict, dataclass or
+        pydantic model). To submit the result later with `Agent.deliver`, the handler declares a
+        parameter `later` and returns its value.
 
         Args:
             capability_id: for example `cap.text.keywords.v1`.
-            description: default: the first line of the function's docstring.
+            description: default: the first line of the handler's docstring.
             price_cents: the fixed price per node, in cents.
-            input_schema: JSON Schema of the inputs; default: what the type hints say.
-            output_schema: JSON Schema of the result; default: what the type hints say.
-            version: which version of the capability this is, for example `1.4.0`; nodes can ask
-                for it once it is published, which `run(publish_versions=True)` does.
-            changelog: what has changed in it.
+            input_schema: JSON Schema of the inputs; default: derived from the type hints.
+            output_schema: JSON Schema of the result; default: derived from the type hints.
+            version: the version of the capability, for example `1.4.0`. Nodes can request it after
+                it is published; `run(publish_versions=True)` publishes it.
+            changelog: what has changed in this version.
 
         Raises:
-            ValueError: the agent already serves this capability, or its id or price is wrong.
+            ValueError: the agent already serves this capability, or the id or price is invalid.
         """
 
         def declare(call: _H) -> _H:
@@ -254,10 +262,13 @@ class AnsweringAgent:
         return declare
 
     def card(self, endpoint: str) -> AgentCard:
-        """Return the agent card for the address at which this agent is reachable.
+        """Return the agent card.
+
+        Args:
+            endpoint: the address at which the agent is reachable.
 
         Raises:
-            ValueError: the address is wrong, or the agent has no capability.
+            ValueError: the address is invalid, or the agent has no capability.
         """
         members = {
             "did": self.did,
@@ -280,18 +291,20 @@ class AnsweringAgent:
     ) -> Answer:
         """Answer a dispatch.
 
-        1. Check the signature over the exact bytes, when a secret is set.
-        2. Read the request.
-        3. Refuse one for another agent, and one written more than 300 s ago or ahead.
-        4. Answer a repeated `eventId` with the reply given before, or about to be given; another
-           attempt at the same work too, unless that has failed or is answered later.
-        5. While draining, refuse new work so that it comes again, here or elsewhere.
+        1. Verify the signature over the bytes of the body, if a secret is set.
+        2. Parse the request.
+        3. Refuse a request for another agent, and a request whose timestamp differs from now by
+           more than 300 s.
+        4. Answer a repeated `eventId` with the reply to the first request, and wait for that reply
+           if necessary. Do the same for another attempt at the same work, unless the first attempt
+           failed or was answered with `later`.
+        5. While draining, refuse new work with 503, so that the coordinator dispatches it again.
         6. Run the capability's handler.
 
         Args:
             body: the request body as received.
-            signature: the signature header's value, None when absent.
-            traceparent, idempotency_key: those headers' values, None when absent.
+            signature: the value of the signature header, None if it is absent.
+            traceparent, idempotency_key: the values of these headers, None if they are absent.
         """
         if not self._is_signed(body, signature):
             return _failure(_event_id(body), 401, "Invalid signature")
@@ -332,10 +345,11 @@ class AnsweringAgent:
     def _find_task(
         self, event_id: str, work: tuple[str | None, ...] | None
     ) -> asyncio.Task[Answer] | None:
-        """Return the task that answers an event, or another attempt at its work; None: begin one.
+        """Return the task whose reply also answers this event; None if a new task must be started.
 
-        What was taken back is done once more, and so is work that has failed: its next attempt may
-        succeed. Work that is answered later is handed in for its own attempt only.
+        This is the task of the same event, or of another attempt at the same work. A cancelled task
+        is not used again. Neither is another attempt's task if it has failed (a new attempt may
+        succeed) or was answered with `later` (its result counts for its own attempt only).
         """
         task = self._tasks.get(self._first_events.get((event_id,), event_id))
         if task is None and work is not None:
@@ -353,9 +367,9 @@ class AnsweringAgent:
             self._first_events.popitem(last=False)
 
     async def cancel(self, body: bytes, signature: str | None) -> Answer:
-        """Take a cancellation notice: an asynchronous handler at work on the event is stopped.
+        """Answer a cancellation notice, and stop the asynchronous handler of its event.
 
-        A blocking handler cannot be stopped; its output is discarded by the coordinator.
+        A blocking handler cannot be stopped; the coordinator discards its result.
         """
         if not self._is_signed(body, signature):
             return _failure(_event_id(body), 401, "Invalid signature")
@@ -369,11 +383,11 @@ class AnsweringAgent:
         return Answer(200, _encode({"ok": True, "eventId": notice.event_id, "stopped": stopped}))
 
     def drain(self) -> None:
-        """Take no new work from now on; what runs goes on, and repeats are answered."""
+        """Refuse new work from now on; running work continues, and repeated events get replies."""
         self.is_draining = True
 
     async def drained(self, timeout_s: float) -> None:
-        """Return when nothing is in flight, or after so many seconds."""
+        """Wait until nothing is in flight, at most `timeout_s` seconds."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 while self.statistics().in_flight:
@@ -381,12 +395,12 @@ class AnsweringAgent:
                     await self._settled.wait()
 
     def result_delivered(self, later: Later) -> None:
-        """Take note that the result of accepted work was handed in, or will not be."""
+        """Remove a dispatch from the work in flight: its result was submitted, or never will be."""
         self._awaited.discard(later.result_id)
         self._settled.set()
 
     async def close(self) -> None:
-        """Let go of the threads; handlers still running are not waited for."""
+        """Shut the threads down without waiting for handlers that still run."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _is_signed(self, body: bytes, signature: str | None) -> bool:
@@ -416,7 +430,7 @@ class AnsweringAgent:
             sent = reply.to_json()
             sent |= self._signed(context.node_id, context.workflow_id, sent["result"])
             answer = Answer(200, _encode(sent))
-        # The edge of the process: whatever a handler throws becomes the specification's 500.
+        # The edge of the process: an exception of a handler becomes the specification's 500.
         except Exception as error:
             self._failed += 1
             return self._thrown(request, error)
@@ -424,12 +438,12 @@ class AnsweringAgent:
         return answer
 
     def credential(self, url: str | None = None) -> dict[str, Any]:
-        """Return the arguments with which a client calls as this agent, by its own key.
+        """Return the arguments for a `Client` that signs its requests with the agent's key.
 
-        Nothing where the client finds a key by itself, or the agent has none.
+        They are empty if the client finds another credential, or if the agent has no key.
 
         Args:
-            url: the coordinator's address; default as `Client` finds it.
+            url: the coordinator's address; default: see `Client`.
         """
         from callboard.locating import locate
 
@@ -441,7 +455,10 @@ class AnsweringAgent:
     def _signed(
         self, node_id: str | None, workflow_id: str | None, result: dict[str, Any]
     ) -> dict[str, Any]:
-        """Return the members that sign a result; none without a key, or for no workflow."""
+        """Return the members of a reply that sign its result.
+
+        They are empty if the agent has no key or the dispatch names no workflow and node.
+        """
         if self.signer is None or node_id is None or workflow_id is None:
             return {}
         signature = self.signer.signature(node_id, workflow_id, result)
@@ -489,14 +506,18 @@ def _later_of(request: DispatchRequest) -> Later:
 
 
 def _signer(private_key: str) -> ResultSigner:
-    # Here, because agents without a key need not load the library.
+    # Imported here, so that agents without a key do not load the cryptography library.
     from callboard.kit.result_signing import ResultSigner
 
     return ResultSigner(private_key)
 
 
 def _record(kind: type[_R], of: str, members: dict[str, Any]) -> _R:
-    """Return the record with these members; raises a ValueError that names the first wrong one."""
+    """Return the record with these members.
+
+    Raises:
+        ValueError: a member is invalid; the message names the first such member.
+    """
     try:
         return kind.model_validate(members)
     except ValidationError as error:
@@ -517,7 +538,7 @@ def _encode(reply: dict[str, Any]) -> bytes:
 
 
 def _event_id(body: bytes) -> str:
-    """Find the event id to echo in a body that is refused unread or is no dispatch at all."""
+    """Return the event id in a body that cannot be parsed as a dispatch; empty if there is none."""
     try:
         event_id = json.loads(body)["eventId"]
     except (ValueError, TypeError, KeyError, RecursionError):
@@ -526,7 +547,7 @@ def _event_id(body: bytes) -> str:
 
 
 def _error_text(error: Exception) -> str:
-    """Return what a payer reads of an exception: of an unforeseen one its class, too."""
+    """Return the error text for the payer; for other errors than `AgentError` it has the class."""
     name, text = type(error).__name__, str(error)
     if isinstance(error, AgentError) and text:
         return text

@@ -1,9 +1,9 @@
-"""What a handler's signature says: which inputs it takes, of which types, and what it returns.
+"""Derives a handler's input and output schemas from its signature, and binds inputs to parameters.
 
-From type hints come the schemas on the agent's card, and values of the types the handler asks for:
-dataclasses, pydantic models, dates. A hint that pydantic cannot describe says nothing, and neither
-do `dict` and `Any`. Parameters called `inputs`, `parents` and `later`, or annotated `Context`, are
-no inputs. Reference: features.md (Schemas).
+Type hints give the schemas on the agent's card. Inputs are converted to the hinted types, such as
+dataclasses, pydantic models and dates. Hints that pydantic cannot describe are ignored, and so are
+`dict` and `Any`. Parameters named `inputs`, `parents` or `later`, or with the type `Context`, do
+not stand for one input. Reference: features.md (Schemas).
 """
 
 from __future__ import annotations
@@ -43,16 +43,17 @@ _SAYS_NOTHING: tuple[Any, ...] = (
 
 Schema = dict[str, Any]
 
-# Of results; a handler may make a type per call.
+# The most result types whose adapter is cached. It is bounded because a handler may create a new
+# type at each call.
 TYPES_REMEMBERED_MAX = 256
 
 
 class BadInput(Exception):
-    """An input is missing, or is not of the type that the handler asks for.
+    """An input is missing, or does not have the type that the handler declares.
 
     Args:
-        name: which one.
-        defect: what was got and expected, None when it is missing.
+        name: the name of the input.
+        defect: the value or type that was got and the expected one; None if the input is missing.
     """
 
     def __init__(self, name: str, defect: str | None) -> None:
@@ -67,21 +68,21 @@ class BadInput(Exception):
 
 
 def defect_of(error: ValidationError) -> str:
-    """Return where the first defect is, what was got, and what was expected."""
+    """Return a sentence on the first defect: its place, what was got and what was expected."""
     found = error.errors(include_url=False)[0]
     return problem_of(".".join(str(part) for part in found["loc"]), found).sentence
 
 
 class _Plain(GenerateJsonSchema):
-    """Schemas without the titles that pydantic makes of names."""
+    """Generates JSON Schemas without the titles that pydantic derives from names."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:
-        """Say no: a title that repeats the name is noise on a card."""
+        """Return False: a title that repeats the name has no use on a card."""
         return False
 
 
 class Signature:
-    """A handler's parameters and what its type hints say.
+    """A handler's parameters, with the schemas that its type hints give.
 
     Args:
         call: the handler.
@@ -110,7 +111,7 @@ class Signature:
 
     @property
     def input_schema(self) -> Schema | None:
-        """The JSON Schema of the inputs; None when no hint says anything about them."""
+        """The JSON Schema of the inputs; None if no type hint describes an input."""
         inputs = self._inputs
         whole = _adapter(self._hints.get("inputs", Any))
         if whole is not None and not inputs:
@@ -127,7 +128,7 @@ class Signature:
             )
             for place, parameter in enumerate(inputs)
         }
-        # `**others` and `inputs` take every input, so none that a payer sends goes unused.
+        # `**others` and `inputs` receive every input, so the schema allows additional inputs.
         takes_all = any(
             one.kind is inspect.Parameter.VAR_KEYWORD or one.name == "inputs"
             for one in self._parameters
@@ -138,25 +139,25 @@ class Signature:
 
     @property
     def output_schema(self) -> Schema | None:
-        """The JSON Schema of the result; None when the hint says nothing about it."""
+        """The JSON Schema of the result; None if the type hint does not describe an object."""
         adapter = _adapter(self._hints.get("return", Any))
         schema = None if adapter is None else _schema(adapter)
-        # A result is an object; a hint of anything else (an AsyncIterator) is no description of it.
+        # A result must be an object; a hint for another type, such as an AsyncIterator, is ignored.
         is_object = schema is not None and (schema.get("type") == "object" or "$ref" in schema)
         return schema if is_object else None
 
     def arguments(
         self, inputs: Mapping[str, Any], whole: Mapping[str, Any], context: Context
     ) -> dict[str, Any]:
-        """Bind a dispatch to the parameters.
+        """Return the handler's arguments for a dispatch, by parameter name.
 
         Args:
             inputs: the node's inputs, by name.
-            whole: the values of `inputs`, `parents` and `later`.
-            context: for the parameter annotated `Context`.
+            whole: the values for the parameters `inputs`, `parents` and `later`.
+            context: the value for the parameter with the type `Context`.
 
         Raises:
-            BadInput: an input is missing, or of another type.
+            BadInput: an input is missing, or has another type than the handler declares.
         """
         bound: dict[str, Any] = {}
         for parameter in self._parameters:
@@ -183,20 +184,23 @@ class Signature:
             raise BadInput(name, defect_of(error)) from None
 
 
-# Making what describes a type costs a thousand times its use.
+# Creating the adapter of a type takes a thousand times as long as using it.
 _adapter_of_type: Callable[[Any], TypeAdapter[Any]] = functools.lru_cache(
     maxsize=TYPES_REMEMBERED_MAX
 )(TypeAdapter)
 
 
 def as_json(result: Any) -> Any:
-    """Return a result as a JSON value: models and dataclasses become objects."""
+    """Return a handler's result as a JSON value; models and dataclasses become objects.
+
+    A dict and a `Later` are returned unchanged.
+    """
     if isinstance(result, dict | Later):
         return result
     kind = type(result)
     try:
         adapter = _adapter_of_type(kind)
-    except TypeError:  # of a metaclass that makes types without a hash
+    except TypeError:  # the type is not hashable, because of its metaclass
         adapter = TypeAdapter(kind)
     return adapter.dump_python(result, mode="json", by_alias=True)
 
@@ -205,7 +209,8 @@ def _hints(call: Callable[..., Any]) -> dict[str, Any]:
     try:
         return typing.get_type_hints(call, include_extras=True)
     except (NameError, TypeError):
-        # One hint names what only a type checker knows: it says nothing, the others do.
+        # A hint uses a name that exists only for type checkers. Ignore that hint, and read the
+        # others one by one.
         found: dict[str, Any] = {}
         for name, hint in inspect.get_annotations(call).items():
             alone = types.SimpleNamespace(__annotations__={name: hint})

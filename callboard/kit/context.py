@@ -1,4 +1,4 @@
-"""What a handler can know of the dispatch it answers, tell about its work, and answer later.
+"""`Context`, a dispatch as its handler sees it, and `Later`, which lets the result follow later.
 
 Reference: features.md (Dispatch).
 """
@@ -14,19 +14,22 @@ from core.records.dispatch import DispatchRequest
 
 @dataclass(slots=True)
 class Context:
-    """The dispatch that a handler answers; handed to a parameter annotated `Context`.
+    """The dispatch that a handler answers; a parameter with the type `Context` receives it.
+
+    Members with the value None were absent in the dispatch.
 
     Args:
-        event_id: the same for every delivery of this attempt.
-        capability_id: what is asked for.
-        workflow_id: None where the sender names none, as in all that follow.
-        task_id: the workflow's as a task.
+        event_id: the id of this attempt; it is the same if the dispatch is sent again.
+        capability_id: the requested capability.
+        workflow_id: the workflow's id.
+        task_id: the workflow's id as a task.
         node_id: the node's name.
-        attempt: 1 for the first.
-        deadline: when the node's timeout passes; what comes later is not paid.
-        idempotency_key: the same for all attempts at the same work, which it tells from other work.
-        traceparent: the W3C trace context, to send on with requests of the handler's own.
+        attempt: the number of the attempt, from 1.
+        deadline: the end of the node's timeout; a later result is not paid.
+        idempotency_key: the key of the work; it is the same for all attempts at the same work.
+        traceparent: the W3C trace context; the handler can send it with its own requests.
         meta: further members that the coordinator sent.
+        metrics: the members that the handler adds to the reply's metrics.
     """
 
     event_id: str
@@ -49,13 +52,13 @@ class Context:
 
     @property
     def left_s(self) -> float | None:
-        """Seconds until the deadline, below 0 after it; None where there is none."""
+        """Seconds until the deadline, negative after it; None if there is no deadline."""
         if self.deadline is None:
             return None
         return (self.deadline - datetime.now(UTC)).total_seconds()
 
     def report_tokens(self, *, read: int = 0, written: int = 0) -> None:
-        """Add tokens to the reply's metrics: what an agent that is paid by tokens is paid for.
+        """Add tokens to the reply's metrics; an agent that is paid per token is paid by them.
 
         Args:
             read: input tokens.
@@ -68,10 +71,10 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Later:
-    """The dispatch to which a result will belong.
+    """A dispatch whose result the agent submits later, with `Agent.deliver`.
 
-    `result_id` is a credential: a caller that has it can hand the result in. `to_json` and
-    `from_json` let an agent keep it beyond its own process.
+    `result_id` is a credential: a caller that has it can submit the result. With `to_json` and
+    `from_json`, an agent can store the value and submit the result from another process.
     """
 
     event_id: str
@@ -85,7 +88,7 @@ class Later:
 
     @classmethod
     def from_json(cls, kept: dict[str, Any]) -> Later:
-        """Make it from what `to_json` returned."""
+        """Return the value from which `to_json` made this object."""
         return cls(**kept)
 
 
@@ -95,7 +98,7 @@ def context_of(
     """Return the context of a dispatch.
 
     Args:
-        traceparent, idempotency_key: the headers' values, None when they are absent.
+        traceparent, idempotency_key: the values of these headers, None if they are absent.
     """
     meta = dict(request.meta or {})
     return Context(

@@ -1,9 +1,11 @@
-"""What a registered agent tells the coordinator of itself, from registration to its end.
+"""The heartbeats of a registered agent, from its registration to its end.
 
-1. Heartbeats with status and load, well within their time to live. 2. `draining` when it was told
-to end, so that it gets no new work. 3. At the end `stopped`, or deregistration. All of it is best
-effort: an agent that cannot be heard is asked at `/health`, and works on. Reference: features.md
-(Heartbeats and health).
+1. While it runs, the agent sends heartbeats with its status and load.
+2. When it begins to end, it sends `draining`, so that it gets no new work.
+3. At the end it sends `stopped`, or deregisters.
+
+All of these are best effort: if they fail, the agent goes on, and the coordinator checks `/health`
+instead. Reference: features.md (Heartbeats and health).
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from callboard.client import AsyncClient
 from callboard.errors import CallboardError
 from callboard.kit.answering import AnsweringAgent
 
-# An agent that is about to end does not wait long for a coordinator that is silent.
+# An agent that is about to end must not wait long for a coordinator that does not reply.
 TELL_TIMEOUT_S = 5.0
 
 _log = logging.getLogger("callboard.agent")
@@ -27,9 +29,9 @@ class Liveness:
     """Heartbeats of one registered agent.
 
     Args:
-        agent: whose load is told.
-        client: where to.
-        token: the credential that the registration gave; None tells nothing.
+        agent: the agent whose load the heartbeats report.
+        client: sends the heartbeats.
+        token: the `heartbeatToken` from the registration; None sends no heartbeats.
     """
 
     def __init__(self, agent: AnsweringAgent, client: AsyncClient, token: str | None) -> None:
@@ -39,7 +41,7 @@ class Liveness:
 
     @contextlib.asynccontextmanager
     async def beating(self, period_s: float) -> AsyncIterator[None]:
-        """Send a heartbeat now and every so many seconds while the block runs."""
+        """Send a heartbeat now and every `period_s` seconds while the block runs."""
         beats = asyncio.create_task(self._beat(period_s))
         try:
             yield
@@ -52,7 +54,7 @@ class Liveness:
         """Send one heartbeat; a failure is logged.
 
         Args:
-            status: None for `healthy`, or `busy` at full load.
+            status: the status to send; None sends `healthy`, or `busy` at full load.
         """
         if self._token is None:
             return
@@ -67,7 +69,7 @@ class Liveness:
         await self._tried("heartbeat", beat)
 
     async def deregister(self) -> None:
-        """Take the agent out of service; a failure is logged."""
+        """Deregister the agent; a failure is logged."""
         await self._tried("deregistration", self._client.deregister_agent(self._agent.did))
 
     async def _tried(self, what: str, told: Awaitable[object]) -> None:

@@ -18,11 +18,11 @@ class ResultSigner:
     """Signs results with an Ed25519 key.
 
     Args:
-        private_key: base64 of the 32 bytes of the key, `ed25519:` before it or not; or PEM, or the
-            path of a file with one of these.
+        private_key: base64 of the key's 32 bytes, with or without the prefix `ed25519:`; or PEM; or
+            the path of a file with one of these.
 
     Raises:
-        ValueError: it is no such key.
+        ValueError: the private key is invalid.
     """
 
     def __init__(self, private_key: str) -> None:
@@ -39,7 +39,7 @@ class ResultSigner:
         return base64.b64encode(bytes(self._key)).decode()
 
     def signature(self, node_id: str, workflow_id: str, result: Mapping[str, Any]) -> str:
-        """Return the signature over a result of a node.
+        """Return the signature over a node's result, base64 with the prefix `ed25519:`.
 
         Raises:
             ValueError: the result has no canonical form.

@@ -1,7 +1,7 @@
-"""An agent's HTTP interface, and the life of an agent process.
+"""An agent's HTTP interface, and the life cycle of an agent process.
 
-Knows paths, signals and registration; what an answer says is `answering.py`'s, how HTTP is spoken
-uvicorn's. Reference: features.md (Agent interface).
+This file knows paths, signals and registration. `answering.py` makes the replies, and uvicorn
+implements HTTP. Reference: features.md (Agent interface).
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 # The coordinator sends at most 8 MiB of inputs; the rest of the body is small.
 BODY_BYTES_MAX = 9 * 1024 * 1024
-# A body must arrive within this time, and a client must take its reply within it. A connection is
-# closed when no further request follows a reply for as long.
+# The longest time in which a request's body must arrive, in which the client must read the reply,
+# and for which a connection may be idle after a reply.
 IDLE_TIMEOUT_S = 75.0
-# How long replies under way may take to be written once the server closes.
+# How long the server, once it closes, waits for replies that are being sent.
 SHUTDOWN_S = 2
 DRAIN_TIMEOUT_S = 30.0
-# A heartbeat speaks for 60 s: two may be lost.
+# The coordinator regards a heartbeat as current for 60 s, so two in a row may be lost.
 HEARTBEAT_PERIOD_S = 20.0
 
 # The two functions that ASGI gives an application.
@@ -43,7 +43,7 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """How an agent process lives: where it listens, and how it begins and ends; see `Agent.run`."""
+    """The options of an agent process: its address, start and end; see `Agent.run`."""
 
     host: str
     port: int
@@ -115,7 +115,7 @@ class Application:
 
 
 async def _read_body(receive: Receive) -> bytes | None:
-    """Return the request's body, or None when it is too large or the client has gone."""
+    """Return the request's body, or None if it is too large or the client has disconnected."""
     body = bytearray()
     while True:
         message = await receive()
@@ -136,24 +136,25 @@ def _health(agent: AnsweringAgent) -> Answer:
 async def serving(
     agent: AnsweringAgent, *, host: str = "127.0.0.1", port: int = 0, endpoint: str | None = None
 ) -> AsyncIterator[str]:
-    """Serve an agent while the block runs; gives the address it is reachable at.
+    """Serve an agent while the block runs; the block's value is the agent's public address.
 
     Args:
-        agent: who answers.
+        agent: the agent.
         host: the address to listen on.
         port: the port to listen on, 0 for a free one.
-        endpoint: the public address, when it is not the one listened on.
+        endpoint: the public address, if it differs from the address to listen on.
     """
-    # The socket comes first: the card needs the port that was given.
+    # The socket is created first, because the card contains the port that the system chose.
     with socket.create_server((host, port), backlog=512) as listener:
-        # Accepted sockets inherit both. The kernel ends a connection whose client does not take a
-        # reply. Without TCP_NODELAY a body waits 40 ms for the acknowledgement of its head.
+        # Accepted sockets inherit both options. With TCP_USER_TIMEOUT, the kernel closes a
+        # connection whose client does not read its reply. Without TCP_NODELAY, the body of a reply
+        # waits 40 ms until the client has acknowledged the head.
         user_timeout_ms = int(IDLE_TIMEOUT_S * 1000)
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, user_timeout_ms)
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         public = endpoint or f"http://{host}:{listener.getsockname()[1]}"
         server = _server(Application(agent, public))
-        # Not `serve`: that takes the process's signals, which `run` handles itself.
+        # `server.serve` is not used: it installs signal handlers, but `run` has its own.
         server.lifespan = LifespanOff(server.config)
         await server.startup(sockets=[listener])
         agent.serving_loop = asyncio.get_running_loop()
@@ -186,10 +187,14 @@ def _server(application: Application) -> uvicorn.Server:
 
 
 async def run(agent: AnsweringAgent, life: Life) -> None:
-    """Serve and register an agent until the process is told to end, then drain it.
+    """Serve and register an agent until the process is asked to end, then drain the agent.
 
-    1. Serve. 2. Register, and send heartbeats. 3. At the signal refuse new work and say so. 4. Let
-    what runs end. 5. Say that it has stopped, or deregister. A second signal cuts 4 short.
+    1. Serve the agent.
+    2. Register it, and send heartbeats.
+    3. At a signal, or at the end of standard input if `until_eof` is set, refuse new work and send
+       the status `draining`.
+    4. Wait until the running work has ended, the drain timeout is over, or a second signal comes.
+    5. Deregister the agent, or send the status `stopped`.
     """
     stop, hurry = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -216,7 +221,7 @@ async def run(agent: AnsweringAgent, life: Life) -> None:
 
 
 async def _first(drained: Awaitable[None], hurry: asyncio.Event) -> None:
-    """Wait until the agent is drained or there is no time for it."""
+    """Wait until the agent is drained or `hurry` is set."""
     waits = [asyncio.ensure_future(drained), asyncio.ensure_future(hurry.wait())]
     await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
     for wait in waits:
@@ -232,7 +237,8 @@ def _stop_at_eof(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
 async def _registered(
     agent: AnsweringAgent, endpoint: str, stack: contextlib.AsyncExitStack, life: Life
 ) -> Liveness:
-    # Here, because httpx costs half a second that an agent registered by others need not spend.
+    # Imported here, because httpx takes half a second to load and only an agent that registers
+    # itself needs it.
     from callboard.client import AsyncClient
     from callboard.kit.liveness import Liveness
 

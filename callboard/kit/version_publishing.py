@@ -1,7 +1,7 @@
-"""Publishes the versions that an agent's capabilities declare, once it is registered.
+"""Publishes the versions that a registered agent's capabilities declare.
 
-A version that is published already must have the same schemas: what never changes is the schema of
-a version, so code that has changed needs another one. Reference: features.md (Capability versions).
+The schemas of a published version never change. Code whose schemas differ from the published ones
+must declare another version. Reference: features.md (Capability versions).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class VersionDiffers(Exception):
-    """A version is published with other schemas than the code's.
+    """A declared version is already published with other schemas.
 
     Args:
         version_id: `capability@version`.
@@ -34,8 +34,8 @@ async def publish_versions(agent: AnsweringAgent, client: AsyncClient) -> None:
     """Publish each declared version that is not published yet.
 
     Raises:
-        VersionDiffers: one is published with other schemas.
-        CallboardError: the coordinator refused one.
+        VersionDiffers: a declared version is already published with other schemas.
+        CallboardError: the coordinator refused a version, or could not be reached.
     """
     for offered, changelog in agent.versions:
         version = str((offered.model_extra or {})["version"])

@@ -1,1 +1,1 @@
-"""The operations of the service that a client offers, declared by topic."""
+"""The client's operations, declared once for both clients, by topic."""

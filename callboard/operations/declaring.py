@@ -1,8 +1,8 @@
-"""How an operation becomes a method of either client, declared once.
+"""Descriptors that turn one declaration of an operation into a method of both clients.
 
-Theory of operation: a method is declared by what it sends (a generator of `Call`s, see `calls.py`)
-and by the record that comes back. The descriptor drives the generator with the client that it is
-read from: `Client` returns the record, `AsyncClient` an awaitable of it.
+Theory of operation: a declaration consists of a generator of `Call`s (see `calls.py`) and of the
+class of the reply's record. The descriptor runs the generator on the client whose attribute was
+read: the method of `Client` returns the record, the method of `AsyncClient` an awaitable of it.
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ Build = Callable[Concatenate[Any, P], Steps]
 
 
 class Operation(Generic[P, R_co]):
-    """An operation as a method of either client, with its own signature.
+    """A descriptor that offers an operation as a method of both clients.
 
     Args:
-        build: returns what is sent; its first argument is the client.
-        record: what the operation returns.
-        is_handle: whether a record takes the client, too.
+        build: returns the steps of the operation; its first argument is the client. The method has
+            the signature of `build` without that argument.
+        record: the class of the record that the method returns.
+        is_handle: whether `record` also takes the argument `client`.
     """
 
     def __init__(
@@ -46,7 +47,7 @@ class Operation(Generic[P, R_co]):
         self._is_handle = is_handle
         self.__doc__ = build.__doc__
 
-    # Of the class it is a function, so that `help` shows its arguments.
+    # Read from the class, the attribute is a function, so that `help` shows its arguments.
     @overload
     def __get__(self, client: None, owner: type) -> Callable[P, Steps]: ...
     @overload
@@ -64,9 +65,10 @@ class Operation(Generic[P, R_co]):
 
 
 class Iteration(Generic[P, R]):
-    """A list as a method that gives the records of all its pages.
+    """A descriptor for a method that iterates over the records of all pages of a list.
 
-    The arguments are those of the list; pages are read as they are needed.
+    The method's arguments are those of the list operation. It reads a page when the iteration
+    reaches it.
     """
 
     def __init__(self, listed: Operation[P, Page[R]]) -> None:
@@ -92,7 +94,7 @@ class Iteration(Generic[P, R]):
 
 
 class Stream(Generic[P]):
-    """A method that iterates over the entries of a stream, and reconnects when needed."""
+    """A descriptor for a method that iterates over a stream's entries and reconnects as needed."""
 
     def __init__(self, build: Callable[Concatenate[Any, P], Steps]) -> None:
         self._build = build
@@ -117,7 +119,7 @@ class Stream(Generic[P]):
 
 
 def _shown(call: Callable[..., Any], build: Callable[..., Steps]) -> Any:
-    """Return a method with the name, text and arguments that `help` shows."""
+    """Give a method the name, docstring and arguments of `build`, which `help` shows; return it."""
     signature = inspect.signature(build)
     own = list(signature.parameters.values())[1:]
     update_wrapper(call, build).__signature__ = signature.replace(parameters=own)  # type: ignore[attr-defined]
@@ -127,21 +129,22 @@ def _shown(call: Callable[..., Any], build: Callable[..., Steps]) -> Any:
 def operation(
     record: type[R],
 ) -> Callable[[Callable[Concatenate[Any, P], Steps]], Operation[P, R]]:
-    """Return a decorator that makes a function that returns `Steps` an operation."""
+    """Return a decorator that turns a function that returns `Steps` into an operation."""
     return lambda build: Operation(build, record)
 
 
 def sending(
     method: str, path: str, record: type[R], **names: str
 ) -> Callable[[Callable[Concatenate[Any, P], None]], Operation[P, R]]:
-    """Return a decorator that makes a function's arguments an operation; its body is not run.
+    """Return a decorator that derives an operation from a function's signature.
 
-    Arguments that the path has in braces stand in it. The others are members of the body, of a GET
-    or DELETE the query; None is left out. A POST or PATCH carries an idempotency key, so that it
-    may be repeated: the argument `idempotency_key`, if it has that, or a new one.
+    The function's body is not run. An argument whose name is in braces in the path replaces that
+    part of the path. The other arguments become members of the body, or of the query if the method
+    is GET or DELETE; None is omitted. A POST or PATCH carries an idempotency key, so that it can be
+    repeated: the value of the argument `idempotency_key`, if there is one, or a new key.
 
     Args:
-        names: of members whose name is not the argument's in camel case.
+        names: the JSON name by argument name, where it is not the argument's name in camel case.
     """
 
     def made(declared: Callable[Concatenate[Any, P], None]) -> Operation[P, R]:
@@ -173,10 +176,12 @@ def sending(
 
 
 def reading(path: str, record: type[R]) -> Operation[[str], R]:
-    """Return the operation that reads one record by its id; the record's text is its own.
+    """Return the operation that reads one record by its id.
+
+    The operation's docstring is derived from the record's.
 
     Args:
-        path: of the record, `{}` for the id.
+        path: the record's path, with `{}` in place of the id.
     """
 
     def read(client: object, record_id: str) -> Steps:
@@ -190,9 +195,10 @@ def removing(path: str, record: type[R], *twins: str, **others: Any) -> Operatio
     """Return the operation that removes one record by its id.
 
     Args:
-        path: of the record, `{}` for the id.
-        twins: the members of the reply that are the id, too.
-        others: further members of the reply.
+        path: the record's path, with `{}` in place of the id.
+        twins: members of the reply, besides `id`, whose value is the id. They and `others` form the
+            result when an earlier attempt has removed the record; see `Call.done`.
+        others: further members of the reply, with their values.
     """
 
     def remove(client: object, record_id: str) -> Steps:
@@ -210,14 +216,14 @@ def listing(
     """Return the operation that reads a page of a list; its arguments are the query's members.
 
     Args:
-        path: of the list.
-        query: the class of its query.
-        page: the class of its pages.
-        defaults: of arguments that are not given.
+        path: the list's path.
+        query: the class of the list's query.
+        page: the class of the list's pages.
+        defaults: default values of the arguments.
     """
 
     def read(client: object, *args: P.args, **kwargs: P.kwargs) -> Steps:
-        query(*args, **kwargs)  # refuses an argument that is no member
+        query(*args, **kwargs)  # raises a TypeError for an argument that is no member
         given = defaults | kwargs
         members = {json_name(name): _sent(name, value) for name, value in given.items()}
         return _queried("GET", path, members)
@@ -231,9 +237,9 @@ def listing_of(
     """Return the operation that reads a page of a list that belongs to one record.
 
     Args:
-        path: of the list, `{}` for the record's id.
-        query: the class of its query.
-        page: the class of its pages.
+        path: the list's path, with `{}` in place of the record's id.
+        query: the class of the list's query.
+        page: the class of the list's pages.
     """
 
     def read(client: object, record_id: str, /, *args: P.args, **kwargs: P.kwargs) -> Steps:
@@ -245,7 +251,7 @@ def listing_of(
 def _of_query(
     read: Callable[..., Steps], query: Callable[..., object], page: type[R], *ids: str
 ) -> Operation[Any, R]:
-    """Return the operation of a list, with the query's members as the arguments `help` shows."""
+    """Return the operation of a list; `help` shows the query's members as its arguments."""
     own = inspect.signature(query)
     first = [
         inspect.Parameter(name, inspect.Parameter.POSITIONAL_ONLY) for name in ("client", *ids)
@@ -257,7 +263,7 @@ def _of_query(
 
 
 def _small(record: type[Record]) -> str:
-    """Return the text of a record, for the middle of a sentence."""
+    """Return a record's docstring with a lower-case first letter, to continue a sentence."""
     what = record.__doc__ or ""
     return what[:1].lower() + what[1:]
 
@@ -269,7 +275,10 @@ def _queried(method: str, path: str, members: Mapping[str, Any]) -> Steps:
 
 
 def _sent(name: str, value: Any) -> Any:
-    """Return a filter as it is sent; times are given in Unix milliseconds."""
+    """Return a filter's value in the form that the service reads.
+
+    A time that the caller gives in Unix milliseconds becomes an ISO 8601 text.
+    """
     if name.endswith("_time") and isinstance(value, int):
         return datetime.fromtimestamp(value / 1_000, UTC).isoformat()
     return value

@@ -1,4 +1,5 @@
-"""Operations about the deployment and money: keys, audit log, peers; accounts, invoices, receipts.
+"""Client operations for the deployment (keys, audit log, webhooks, peers) and for money (accounts,
+invoices, receipts).
 
 Reference: money.md (Entries, Invoices, Disputes and refunds, Quotas, Signing keys, Checkpoints,
 Checking the books); features.md (Signed results, Receipts, Webhooks, Peers, Routing between
@@ -34,11 +35,11 @@ from core.records.api.shape import Json
 
 
 class ServiceOperations:
-    """The deployment, and what it tells others."""
+    """Operations on the deployment: keys, audit log, cluster, webhooks, peers and subnets."""
 
     @operation(replies.Health)
     def health(self) -> Steps:
-        """Read the service's health, also while a part of it is down; needs no key."""
+        """Read the service's health, also while a part of the service is down; needs no key."""
         return single(Call("GET", "/health", any_status=True))
 
     @sending("POST", "/v1/keys", replies.KeyCreated)
@@ -51,23 +52,24 @@ class ServiceOperations:
         expires_at: str | None = None,
         rate_class: str | None = None,
     ) -> None:
-        """Make an API key; its `key` is shown by this reply and never again.
+        """Create an API key; only this reply contains the secret (`key`).
 
         Args:
-            scopes: its rights; default those of the default ones that the caller has.
-            expires_at: its end, ISO 8601; default never, or the end of the caller's credential.
-            rate_class: `standard` or `unlimited`; set by administrators.
+            scopes: the scopes of the new key; default: the default scopes that the caller has.
+            expires_at: the time at which the key expires, ISO 8601; default: never, or when the
+                caller's own credential expires.
+            rate_class: `standard` or `unlimited`; only administrators may set it.
         """
 
     keys = listing("/v1/keys", replies.KeysQuery, replies.KeyPage)
 
     @sending("POST", "/v1/keys/{key_id}/rotate", replies.KeyRotated, overlap_s="overlapSeconds")
     def rotate_key(self, key_id: str, *, overlap_s: int = 0) -> None:
-        """Give an API key another secret; its `key` is shown by this reply and never again.
+        """Replace the secret of an API key; only this reply contains the new secret (`key`).
 
         Args:
             overlap_s: how long the current secret stays valid, at most 86,400 s. With 0, a caller
-                that rotates its own key and loses the reply has no key any more.
+                that rotates its own key and loses the reply has no valid secret.
         """
 
     revoke_key = removing("/v1/keys/{}", replies.KeyRevoked, "keyId")
@@ -79,7 +81,8 @@ class ServiceOperations:
         """Read a signed checkpoint of the audit log.
 
         Args:
-            size: the first one that covers this entry; None: the newest one.
+            size: the id of an entry; the first checkpoint that covers it is returned. None: the
+                newest checkpoint.
         """
 
     @sending("GET", "/v1/audit/proof", replies.InclusionProof, entry_id="id")
@@ -87,7 +90,8 @@ class ServiceOperations:
         """Read the proof that the audit log holds an entry.
 
         Args:
-            size: of the tree; None: that of the newest checkpoint.
+            size: the size of the tree for which the proof is made; None: the size of the newest
+                checkpoint.
         """
 
     @sending(
@@ -97,7 +101,9 @@ class ServiceOperations:
         """Read the proof that the audit log continues an older state.
 
         Args:
-            from_size, to_size: numbers of entries; None: those of the newest checkpoint.
+            from_size: the number of entries in the older state.
+            to_size: the number of entries in the newer state; None: the size of the newest
+                checkpoint.
         """
 
     @sending("GET", "/v1/audit/verify", replies.AuditVerification, from_id="from")
@@ -105,8 +111,8 @@ class ServiceOperations:
         """Let the service read stored audit entries again and check them.
 
         Args:
-            from_id: the first one; None: entry 1.
-            limit: how many, at most 10,000; None: 1,000.
+            from_id: the first entry to check; None: entry 1.
+            limit: the number of entries to check, at most 10,000; None: 1,000.
         """
 
     @sending("GET", "/.well-known/callboard.json", replies.ServiceDescription)
@@ -115,23 +121,27 @@ class ServiceOperations:
 
     @sending("POST", "/v1/trust/signing-key/rotate", replies.SigningKeyRotated)
     def rotate_signing_key(self) -> None:
-        """Let the deployment sign with a new key; for administrators."""
+        """Replace the deployment's signing key by a new one; for administrators."""
 
     @sending("GET", "/v1/cluster", replies.Cluster)
     def cluster(self) -> None:
-        """Read the members of the cluster and what they hold; for administrators."""
+        """Read the members of the cluster and their shards; for administrators."""
 
     @sending("POST", "/v1/cluster/machines/{machine}/drain", replies.MachineChanged)
     def drain_machine(self, machine: str) -> None:
-        """Let a machine give its work to others; it stays drained until it is resumed.
+        """Drain a machine: move its work to other machines. It stays drained until it is resumed.
 
         Args:
-            machine: its id, or at least six characters with which that one alone begins.
+            machine: the machine's id, or a unique prefix of it with at least six characters.
         """
 
     @sending("POST", "/v1/cluster/machines/{machine}/resume", replies.MachineChanged)
     def resume_machine(self, machine: str) -> None:
-        """Let a machine that was drained take work again; `machine` as for draining."""
+        """End the drain of a machine, so that it takes work again.
+
+        Args:
+            machine: see `drain_machine`.
+        """
 
     @sending("GET", "/v1/ledger/check", replies.BooksChecked)
     def books(self) -> None:
@@ -139,15 +149,17 @@ class ServiceOperations:
 
     @sending("POST", "/v1/ledger/check", replies.BooksRequested)
     def check_books(self) -> None:
-        """Request a check of the books; `books` has its result later; for administrators."""
+        """Request a check of the books; `books` returns the result later; for administrators."""
 
     @sending("POST", "/v1/webhooks", replies.Webhook)
     def create_webhook(self, url: str, events: Sequence[str], *, secret: str | None = None) -> None:
-        """Create a webhook: audit events are sent to a URL. Only this reply has the signing secret.
+        """Create a webhook: the service sends audit events to a URL.
+
+        Only this reply contains the signing secret.
 
         Args:
             events: audit event types, or `*`.
-            secret: `whsec_` and base64 of 24 to 64 bytes; None: a new one.
+            secret: `whsec_` and base64 of 24 to 64 bytes; None: the service makes a secret.
         """
 
     webhook = reading("/v1/webhooks/{}", replies.Webhook)
@@ -162,11 +174,14 @@ class ServiceOperations:
         events: Sequence[str] | None = None,
         enabled: bool | None = None,
     ) -> None:
-        """Change a webhook's URL or events, or pause or enable it; None: unchanged."""
+        """Change a webhook's URL or events, or pause or enable it; None changes nothing."""
 
     @operation(replies.Webhook)
     def rotate_webhook_secret(self, webhook_id: str) -> Steps:
-        """Make a new secret, shown in this reply only; for 24 h the previous one signs, too."""
+        """Replace the signing secret; only this reply contains the new one.
+
+        For 24 hours, messages are also signed with the previous secret.
+        """
         path, headers = f"/v1/webhooks/{segment(webhook_id)}", keyed(None)
         return single(Call("PATCH", path, body={"rotateSecret": True}, headers=headers))
 
@@ -186,7 +201,7 @@ class ServiceOperations:
         replies.WebhookDelivery,
     )
     def redeliver(self, webhook_id: str, delivery_id: str) -> None:
-        """Send an ended delivery again, with the same id."""
+        """Send a delivery again that has ended; its id stays the same."""
 
     @sending("POST", "/v1/federation/peers", replies.PeerAdded)
     def add_peer(
@@ -200,13 +215,13 @@ class ServiceOperations:
         capabilities: Sequence[str] | None = None,
         idempotency_key: str | None = None,
     ) -> None:
-        """Add a peer; it gets work once it has signed a heartbeat with its key.
+        """Add a peer; the peer gets work after it has sent a heartbeat that its key signed.
 
         Args:
-            endpoint: base URL of its API.
-            public_key: its current key, base64.
-            did: of the peer; needed if it has rotated its key.
-            capabilities: the capabilities that it may offer here; None: all.
+            endpoint: base URL of the peer's API.
+            public_key: the peer's current public key, base64.
+            did: the peer's DID; needed if the peer has rotated its key.
+            capabilities: the capabilities that the peer may offer here; None: all.
         """
 
     peer = reading("/v1/federation/peers/{}", replies.Peer)
@@ -215,8 +230,8 @@ class ServiceOperations:
 
     @operation(replies.PeerHeartbeatTaken)
     def peer_heartbeat(self, heartbeat: Mapping[str, Any]) -> Steps:
-        """Send a heartbeat: signed by a peer, or by an operator on behalf of a peer."""
-        # A signed heartbeat that was stored is refused when it is repeated.
+        """Send a heartbeat that a peer has signed, or send one as an operator for a peer."""
+        # The service refuses a signed heartbeat that it has already stored.
         path = "/v1/federation/peers/heartbeat"
         return single(
             Call("POST", path, body=dict(heartbeat), repeatable="signature" not in heartbeat)
@@ -248,10 +263,10 @@ class ServiceOperations:
         policy_type: str = "private",
         description: str | None = None,
     ) -> None:
-        """Create a subnet, which the caller joins.
+        """Create a subnet; the caller is its first member.
 
         Args:
-            member_dids: DIDs to list; each is a member once it has joined.
+            member_dids: DIDs to list; a listed DID is a member once it has joined.
             policy_type: private, invite_only or public.
         """
 
@@ -261,7 +276,7 @@ class ServiceOperations:
 
     @sending("POST", "/v1/federation/subnets/{subnet_id}/members", replies.MemberChanged)
     def add_subnet_member(self, subnet_id: str, member_did: str) -> None:
-        """List a DID in a subnet of the caller, or join one as yourself or as your agent."""
+        """List a DID in a subnet of the caller, or join a subnet as the caller or its agent."""
 
     @operation(replies.MemberChanged)
     def remove_subnet_member(self, subnet_id: str, member_did: str) -> Steps:
@@ -286,7 +301,7 @@ class ServiceOperations:
         Args:
             policy_type: allow_capability, deny_capability, require_approval, rate_limit,
                 allow_region or deny_region.
-            capability: the id of a capability, or a prefix and `*`.
+            capability: the id of a capability, or a prefix with `*`.
         """
 
     policies = listing("/v1/federation/policies", replies.PoliciesQuery, replies.PolicyPage)
@@ -295,7 +310,7 @@ class ServiceOperations:
 
 
 class MoneyOperations:
-    """What is paid, owed and proven."""
+    """Operations on accounts, prices, stakes, quotas, invoices, disputes, results and receipts."""
 
     @sending("GET", "/v1/ledger/balance", replies.Balance)
     def balance(self) -> None:
@@ -312,9 +327,9 @@ class MoneyOperations:
         """Add credits to an account; safe to retry. Reference: money.md (Accounts).
 
         Args:
-            amount_credits: credits, at most 6 decimals; text keeps decimals exact.
+            amount_credits: credits, with at most 6 decimals; a text is exact, a float may not be.
             owner_did: the owner of the account, the caller by default.
-            idempotency_key: the key to use instead of a fresh one.
+            idempotency_key: the key to use instead of a new one.
         """
 
     transactions = listing("/v1/ledger/transactions", replies.EntriesQuery, replies.EntryPage)
@@ -331,11 +346,12 @@ class MoneyOperations:
         input_rate: Credits | None = None,
         output_rate: Credits | None = None,
     ) -> Steps:
-        """Register a capability's price: cents a node, or credits per token; for administrators.
+        """Register a capability's price, per node or per token; for administrators.
 
         Args:
-            price_cents: whole cents.
-            input_rate: credits per input token; with `output_rate`, instead of cents.
+            price_cents: whole cents per node.
+            input_rate, output_rate: credits per input and per output token. They replace
+                `price_cents`; give both.
         """
         body: Json = {} if price_cents is None else {"price_cents": price_cents}
         if input_rate is not None or output_rate is not None:
@@ -347,25 +363,36 @@ class MoneyOperations:
 
     @sending("POST", "/v1/stakes", replies.StakeMoved, amount_credits="amount")
     def deposit_stake(self, amount_credits: Credits, *, agent_did: str | None = None) -> None:
-        """Put credits at stake for an agent, the caller unless another is named."""
+        """Deposit credits as stake of an agent, the caller by default."""
 
     @sending("POST", "/v1/stakes/unstake", replies.StakeMoved, amount_credits="amount")
     def withdraw_stake(self, amount_credits: Credits, *, agent_did: str | None = None) -> None:
-        """Take back stake that is not locked."""
+        """Withdraw stake that is not locked."""
 
     @sending("POST", "/v1/agents/{agent_did}/collect", replies.Collected, amount_credits="amount")
     def collect(self, agent_did: str, *, amount_credits: Credits | None = None) -> None:
-        """Move free credits from an agent's wallet to its owner's; without an amount: all."""
+        """Move free credits from an agent's wallet to the wallet of its owner.
+
+        Args:
+            amount_credits: the amount; None: all free credits.
+        """
 
     @sending("POST", "/v1/stakes/slash", replies.StakeSlashed)
     def slash_stake(self, agent_did: str, workflow_id: str, node_id: str, reason: str) -> None:
-        """Take what an agent has locked for a node, for its payer; for administrators."""
+        """Give the stake that an agent has locked for a node to the node's payer.
+
+        For administrators.
+        """
 
     reputation = reading("/v1/reputation/{}", replies.Reputation)
 
     @sending("POST", "/v1/reputation/rebuild", replies.ReputationCompared)
     def rebuild_reputation(self, *, check: bool = False) -> None:
-        """Compare every agent's counts with history; unless only checked, set them to it."""
+        """Compare the stored counts of every agent with history, and correct them.
+
+        Args:
+            check: only compare.
+        """
 
     quota = reading("/v1/quotas/{}", replies.Quota)
 
@@ -378,7 +405,7 @@ class MoneyOperations:
         concurrent_workflows: int | None = None,
         spend_per_day_cents: int | None = None,
     ) -> Steps:
-        """Limit what a payer may publish; what is left out has no limit. For administrators."""
+        """Limit what a payer may publish; None means no limit. For administrators."""
         body = {
             "maxWorkflowsPerDay": workflows_per_day,
             "maxConcurrentWorkflows": concurrent_workflows,
@@ -388,7 +415,7 @@ class MoneyOperations:
 
     @sending("POST", "/v1/quotas/{did}/check", replies.QuotaCheck)
     def check_quota(self, did: str, *, estimated_spend_cents: int | None = None) -> None:
-        """Ask whether a payer may publish now. Reference: money.md (Quotas)."""
+        """Check whether a payer may publish now. Reference: money.md (Quotas)."""
 
     @sending("POST", "/v1/invoices", replies.InvoiceChanged)
     def create_invoice(
@@ -399,8 +426,10 @@ class MoneyOperations:
         period_end: str | None = None,
         workflow_id: str | None = None,
     ) -> None:
-        """Issue an invoice over a period (two ISO times) or a workflow. Reference: money.md
-        (Invoices)."""
+        """Issue an invoice for a period (two ISO 8601 times) or for a workflow.
+
+        Reference: money.md (Invoices).
+        """
 
     invoice = reading("/v1/invoices/{}", replies.InvoiceWithLines)
     invoices = listing("/v1/invoices", replies.InvoicesQuery, replies.InvoicePage)
@@ -424,7 +453,10 @@ class MoneyOperations:
         respondent_did: str | None = None,
         evidence: Mapping[str, Any] | None = None,
     ) -> None:
-        """Complain about a workflow's work or pay. Reference: money.md (Disputes and refunds)."""
+        """Open a dispute about the work or the payment of a workflow.
+
+        Reference: money.md (Disputes and refunds).
+        """
 
     dispute = reading("/v1/disputes/{}", replies.Dispute)
     disputes = listing("/v1/disputes", replies.DisputesQuery, replies.DisputePage)
@@ -443,7 +475,7 @@ class MoneyOperations:
         *,
         refund_credits: Credits | None = None,
     ) -> None:
-        """Decide a dispute, perhaps with a refund to the payer; for administrators."""
+        """Resolve a dispute, with or without a refund to the payer; for administrators."""
 
     signed_results = listing_of(
         "/v1/trust/signed-results/{}", replies.SignedResultsQuery, replies.SignedResultPage
@@ -460,11 +492,11 @@ class MoneyOperations:
         signature: str | None = None,
         public_key: str | None = None,
     ) -> None:
-        """Compare a result with the stored one of a node, and verify its agent's signature.
+        """Compare a result with the stored result of a node, and verify the agent's signature.
 
         Args:
-            result, result_hash: give one of the two; default: the stored result.
-            public_key: base64; the key to verify with.
+            result, result_hash: the result to compare, or its hash; default: the stored result.
+            public_key: the key to verify the signature with, base64.
         """
 
     receipt = reading("/v1/receipts/{}", replies.Receipt)
@@ -476,13 +508,13 @@ class MoneyOperations:
         """Submit the caller's receipt of a node, as its agent, the agent's owner or the payer.
 
         Args:
-            receipt: with `workflowId` and `nodeId`.
+            receipt: a JSON object with `workflowId` and `nodeId`.
         """
         return single(Call("POST", "/v1/receipts", body=dict(receipt), headers=keyed(None)))
 
     @sending("POST", "/v1/receipts/verify", replies.ReceiptVerified)
     def verify_receipt(self, receipt: Mapping[str, Any]) -> None:
-        """Ask whether the deployment has signed a receipt."""
+        """Verify that the deployment has signed a receipt."""
 
     iterate_transactions = Iteration(transactions)
     iterate_signed_results = Iteration(signed_results)

@@ -1,4 +1,5 @@
-"""Operations about work and agents: workflows, tasks, triggers; registry, identity, revocation.
+"""Client operations for work (workflows, tasks, triggers) and agents (registry, identity,
+revocation).
 
 Reference: features.md (Workflows, Triggers, Schedules, Registration, Capability versions, Key
 rotation, Names, Inheritance, Recovery, Revocation); money.md (Auctions).
@@ -38,12 +39,12 @@ from core.records.api.record import PageQuery
 from core.records.api.shape import Json, json_name
 from core.trust.identity.agent_keys import rotation_message
 
-# A service that answers before the wait it was asked for is asked again no faster than this.
+# The least seconds between two polls, if the service replies before the requested wait is over.
 POLL_PAUSE_S = 0.25
 
 
 class WorkOperations:
-    """The work that the caller publishes, bids for and schedules."""
+    """Operations on workflows, tasks, auctions, schedules and triggers."""
 
     @operation(replies.Suggestion)
     def suggest(self, description: str) -> Steps:
@@ -52,7 +53,7 @@ class WorkOperations:
         Reference: features.md (Planning).
         """
         body = {"description": description}
-        # The service may ask a model, which takes its time.
+        # The service may call a language model, which can take many seconds.
         return single(Call("POST", "/v1/workflows/suggest", body=body, wait_s=60.0))
 
     @operation(replies.BulkPublished)
@@ -71,7 +72,12 @@ class WorkOperations:
 
     @operation(replies.Workflow)
     def wait(self, workflow_id: str, *, timeout_s: float | None = None) -> Steps:
-        """Return the record when the workflow has ended, or as it is after `timeout_s` seconds."""
+        """Wait until the workflow has ended, and return its record.
+
+        Args:
+            timeout_s: the longest wait in seconds, after which the current record is returned; None
+                waits without a limit.
+        """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         pause_s = 0.0
         while True:
@@ -92,12 +98,12 @@ class WorkOperations:
 
     @sending("POST", "/v1/workflows/{workflow_id}/cancel", replies.Cancelled)
     def cancel(self, workflow_id: str, *, reason: str = "user_request", details: str = "") -> None:
-        """Cancel a workflow; what is left in its escrow returns. Reference: features.md
+        """Cancel a workflow; the rest of its escrow returns to the payer. Reference: features.md
         (Cancellation)."""
 
     @sending("POST", "/v1/workflows/{workflow_id}/resume", replies.Resumed)
     def resume(self, workflow_id: str) -> None:
-        """Drive a quarantined workflow on."""
+        """Resume a quarantined workflow."""
 
     @operation(replies.NodeResultTaken)
     def node_result(
@@ -114,11 +120,17 @@ class WorkOperations:
         signature: str | None = None,
         public_key: str | None = None,
     ) -> Steps:
-        """Hand in the result of a dispatch that was accepted before, or its error.
+        """Submit the result, or the error, of a dispatch that the agent accepted earlier.
 
         Args:
-            result_id: the dispatch's `resultId`, which is the credential.
-            signature: the agent's, over the result; `public_key` is the key it was made with.
+            result_id: the dispatch's `resultId`. It is also the credential for this request.
+            result: the result object, if `error` is None.
+            error: what went wrong; its presence makes the node's attempt fail.
+            code: a short name for the error.
+            metrics: for example `tokens_used`.
+            agent_did: the agent that submits.
+            signature: the agent's signature over the result.
+            public_key: the public key of the signature.
 
         Reference: features.md (Asynchronous results).
         """
@@ -129,7 +141,8 @@ class WorkOperations:
         body["status"] = "success" if error is None else "error"
         if error is None:
             body["result"] = dict(result or {})
-        # Without a key, the same error again is refused as ALREADY_SETTLED although it was taken.
+        # Without an idempotency key, the repetition of an error that was accepted is refused as
+        # ALREADY_SETTLED.
         headers = {} if error is None else keyed(None)
         return single(Call("POST", "/v1/workflows/nodeResult", body=body, headers=headers))
 
@@ -142,12 +155,13 @@ class WorkOperations:
         selection: str | None = None,
         auction_window_ms: int | None = None,
     ) -> None:
-        """Publish one task described in words; `[cap.id]` before them names its capability.
+        """Publish a task that is described in words.
 
         Args:
-            budget_credits: what it may cost.
-            selection: `best`, or `auction`.
-            auction_window_ms: how long live bids are taken.
+            description: the task; a prefix `[cap.id]` names its capability.
+            budget_credits: the most that the task may cost.
+            selection: `best` or `auction`.
+            auction_window_ms: how long the auction accepts live bids.
         """
 
     task = reading("/v1/tasks/{}", replies.Task)
@@ -169,19 +183,19 @@ class WorkOperations:
         stake_credits: Credits | None = None,
         agent_did: str | None = None,
     ) -> None:
-        """Bid for a task whose node is auctioned, sealed, as with `bid`.
+        """Place a sealed bid for a task whose node is auctioned; see `bid`.
 
         Args:
-            amount_credits: what the agent asks for.
-            node_id: which node, where the task is a workflow of several.
-            eta_ms: how long it expects to take.
-            stake_credits: the most it puts at stake for this node; as much as is asked if absent.
-            agent_did: who bids; the caller if absent.
+            amount_credits: the price that the agent asks for.
+            node_id: the node to bid for; needed if the task's workflow has several nodes.
+            eta_ms: the time in which the agent promises its result.
+            stake_credits: the most that the agent stakes on this node; None: the required stake.
+            agent_did: the agent that bids; None: the caller.
         """
 
     @sending("GET", "/v1/auctions/{workflow_id}/{node_id}", replies.Auction)
     def auction(self, workflow_id: str, node_id: str) -> None:
-        """Read the auction of a node; its bids when it has closed."""
+        """Read the auction of a node; the bids are visible after it has closed."""
 
     @sending(
         "POST",
@@ -200,13 +214,13 @@ class WorkOperations:
         stake_credits: Credits | None = None,
         agent_did: str | None = None,
     ) -> None:
-        """Bid for a node, sealed. Reference: money.md (Auctions).
+        """Place a sealed bid for a node. Reference: money.md (Auctions).
 
         Args:
-            amount_credits: what the agent asks for.
-            eta_ms: how long it expects to take.
-            stake_credits: the most it puts at stake for this node; as much as is asked if absent.
-            agent_did: who bids; the caller if absent.
+            amount_credits: the price that the agent asks for.
+            eta_ms: the time in which the agent promises its result.
+            stake_credits: the most that the agent stakes on this node; None: the required stake.
+            agent_did: the agent that bids; None: the caller.
         """
 
     @sending("POST", "/v1/workflows/{workflow_id}/feedback", replies.Feedback)
@@ -222,8 +236,9 @@ class WorkOperations:
         """Rate an agent's work in a workflow.
 
         Args:
-            rating: 0 to 1, or 1 to 5.
-            scale: 1 or 5, what the rating is out of; needed for one star of five.
+            rating: a number from 0 to 1 or from 1 to 5.
+            scale: the highest rating, 1 or 5. The rating 1 needs it, because 1 is the best of 1 and
+                the worst of 5.
         """
 
     @sending("POST", "/v1/schedules", replies.TriggerChanged)
@@ -242,14 +257,15 @@ class WorkOperations:
         enabled: bool | None = None,
         idempotency_key: str | None = None,
     ) -> None:
-        """Create a schedule; its runs are paid by the caller.
+        """Create a schedule; the caller pays for its runs.
 
         Args:
             cron_expression: five fields as in cron.
             workflow_template: a manifest, or `{"capability": …, "input": {…}}`.
-            timezone: of the expression, an IANA name; None: UTC.
-            overlap_policy: `skip`, `queue` or `allow`: what a due time does while a run goes on.
-            daily_budget_credits: most that the runs of one UTC day may hold.
+            timezone: the IANA time zone of the expression; None: UTC.
+            overlap_policy: `skip`, `queue` or `allow` the run of a due time while an earlier run
+                has not ended.
+            daily_budget_credits: the most credits that the runs of one UTC day may hold.
         """
 
     schedule = reading("/v1/schedules/{}", replies.Trigger)
@@ -257,24 +273,25 @@ class WorkOperations:
 
     @sending("POST", "/v1/schedules/{schedule_id}/trigger", replies.RunStarted)
     def start_run(self, schedule_id: str, *, idempotency_key: str | None = None) -> None:
-        """Start a run of a schedule now; no due time moves."""
+        """Start a run of a schedule now; its due times do not change."""
 
     @sending("GET", "/v1/schedules/{schedule_id}/next", replies.DueTimes)
     def due_times(self, schedule_id: str, *, n: int | None = None) -> None:
         """Read the next due times of a schedule.
 
         Args:
-            n: how many, 1 to 100; None: 10.
+            n: the number of due times, 1 to 100; None: 10.
         """
 
     @operation(replies.TemplateStored)
     def create_trigger(
         self, manifest: Mapping[str, Any], *, idempotency_key: str | None = None
     ) -> Steps:
-        """Store a template and its trigger; the reply to one of type `webhook` has the `hookUrl`.
+        """Store a template and its trigger; for the trigger type `webhook` the reply has `hookUrl`.
 
         Args:
-            manifest: the workflow manifest of the runs; its `trigger` is not manual.
+            manifest: the workflow manifest of the runs; the type of its `trigger` must not be
+                `manual`.
         """
         path, headers = "/v1/workflows/publish", keyed(idempotency_key)
         return single(Call("POST", path, body=dict(manifest), headers=headers))
@@ -286,8 +303,9 @@ class WorkOperations:
         """Start a run of a webhook trigger, one for each idempotency key.
 
         Args:
-            hook_url: of the trigger; the client calls its own service.
-            payload: a JSON value, which the run's nodes map as `$.trigger.result`.
+            hook_url: the trigger's `hookUrl`. Only its last segment is used: the client calls the
+                service at its own address.
+            payload: a JSON value, which the run's nodes can read as `$.trigger.result`.
         """
         path = f"/v1/hooks/{segment(hook_url.rpartition('/')[2])}"
         return single(Call("POST", path, body=payload, headers=keyed(idempotency_key)))
@@ -298,10 +316,11 @@ class WorkOperations:
 
     @operation(replies.TriggerChanged)
     def change_trigger(self, /, trigger_id: str, **changes: Any) -> Steps:
-        """Change members of a trigger, such as a schedule; None restores a default.
+        """Change members of a trigger, such as a schedule.
 
         Args:
-            changes: by the names of the members in Python's spelling, such as `enabled`.
+            changes: the new values by member name in snake case, such as `enabled`; None restores
+                the default.
         """
         body = {json_name(name): value for name, value in changes.items()}
         return single(Call("PATCH", f"/v1/triggers/{segment(trigger_id)}", body=body))
@@ -315,11 +334,11 @@ class WorkOperations:
 
 
 class AgentOperations:
-    """The agents that are registered, and who may act for them."""
+    """Operations on registered agents: cards, capability versions, keys, names and revocations."""
 
     @sending("DELETE", "/v1/agents/{did}", replies.Deregistered)
     def deregister_agent(self, did: str) -> None:
-        """Take an agent out of service; registering it again brings it back."""
+        """Deregister an agent; registering it again restores it."""
 
     @operation(replies.HeartbeatTaken)
     def heartbeat(
@@ -332,14 +351,14 @@ class AgentOperations:
         version: str | None = None,
         token: str | None = None,
     ) -> Steps:
-        """Say how an agent is; a changed status is in force when this returns.
+        """Send a heartbeat of an agent; a changed status is in force when this returns.
 
         Args:
             status: for example `healthy`, `busy`, `draining`, `stopped`.
-            load: the share of its capacity that is taken, 0 to 1.
-            queue_depth: how many dispatches wait in it.
-            version: the agent's.
-            token: the `heartbeatToken` of its registration, instead of the client's key.
+            load: the share of the agent's capacity that is in use, 0 to 1.
+            queue_depth: the number of dispatches that wait in the agent.
+            version: the agent's version.
+            token: the `heartbeatToken` from the registration, instead of the client's credential.
 
         Reference: features.md (Heartbeats and health).
         """
@@ -357,7 +376,7 @@ class AgentOperations:
         """Read a registered agent.
 
         Args:
-            include_inactive: also one of the caller's own that was deregistered.
+            include_inactive: also find a deregistered agent that belongs to the caller.
         """
 
     card_versions = listing_of("/v1/agents/{}/versions", PageQuery, replies.Lineage)
@@ -380,10 +399,11 @@ class AgentOperations:
         """Find agents, the best first.
 
         Args:
-            words: any of them is enough.
-            capability_id: an id, its beginning and `*`, or an id and versions: `cap.x.y.v1@>=1.2`.
-            min_reputation: 0 to 1.
-            max_latency_ms: of an agent's average.
+            words: words to search for; an agent that matches one of them is found.
+            capability_id: an id, a prefix with `*`, or an id with a version range:
+                `cap.x.y.v1@>=1.2`.
+            min_reputation: the lowest reputation, 0 to 1.
+            max_latency_ms: the highest average latency.
         """
 
     @sending("POST", "/v1/capabilities/versions", replies.VersionPublished)
@@ -402,10 +422,11 @@ class AgentOperations:
 
         Args:
             version: a semantic version, for example `1.4.0`.
-            input_schema: JSON Schema 2020-12, without references to others; so is `output_schema`.
-            changelog: what has changed.
-            deprecates_version: which version this one succeeds.
-            owner_did: whose versions these are; only administrators name another than the caller.
+            input_schema, output_schema: JSON Schema 2020-12, without references to other documents.
+            changelog: what has changed since the previous version.
+            deprecates_version: the version that this one replaces.
+            owner_did: the owner of the versions, the caller by default; only administrators may
+                name another owner.
         """
 
     versions_of = listing_of(
@@ -426,10 +447,10 @@ class AgentOperations:
     def deprecate_version(
         self, capability_id: str, version: str, *, successor: str | None = None
     ) -> None:
-        """Deprecate a version of a capability, for good.
+        """Deprecate a version of a capability permanently.
 
         Args:
-            successor: an active version to be used instead.
+            successor: an active version to use instead.
         """
 
     @sending(
@@ -442,20 +463,21 @@ class AgentOperations:
     def negotiate_version(
         self, capability_id: str, supported: Sequence[str], *, preferred: str | None = None
     ) -> None:
-        """Ask which version of a capability to use, and for the way from it to the latest.
+        """Read which version of a capability to use, and the upgrade path to the latest version.
 
         Args:
-            supported: versions, or ranges such as `>=1.2 <2`.
-            preferred: chosen if it is among them.
+            supported: the versions that the caller supports, or ranges such as `>=1.2 <2`.
+            preferred: the version to choose if it is among the supported ones.
         """
 
     @operation(replies.AgentKeyRotated)
     def rotate_agent_key(self, did: str, new_public_key: str, *, private_key: str) -> Steps:
-        """Replace an agent's key by another; the current one signs for it.
+        """Replace an agent's key; the current key signs the change.
 
         Args:
             new_public_key: base64 of 32 bytes.
-            private_key: the current one, base64 or the path of its file; it is not sent.
+            private_key: the current private key, or the path of its file; see `read_seed`. The
+                private key is not sent.
         """
         signed = SigningKey(read_seed(private_key)).sign(rotation_message(did, new_public_key))
         return post(
@@ -469,10 +491,10 @@ class AgentOperations:
 
     @sending("POST", "/v1/identity/names", replies.NameChanged, months="durationMonths")
     def register_name(self, name: str, agent_did: str, *, months: int | None = None) -> None:
-        """Register a name for an agent of one's own.
+        """Register a name for an agent that belongs to the caller.
 
         Args:
-            months: calendar months, 1 to 120; None: 12.
+            months: calendar months until the name expires, 1 to 120; None: 12.
         """
 
     name = reading("/v1/identity/names/{}", replies.Name)
@@ -482,11 +504,15 @@ class AgentOperations:
         "POST", "/v1/identity/names/{name}/renew", replies.NameChanged, months="durationMonths"
     )
     def renew_name(self, name: str, *, months: int | None = None) -> None:
-        """Let a name expire so many calendar months later; None: 12."""
+        """Extend the expiry of a name.
+
+        Args:
+            months: calendar months to add; None: 12.
+        """
 
     @sending("POST", "/v1/identity/names/{name}/transfer", replies.NameTransferred)
     def transfer_name(self, name: str, agent_did: str) -> None:
-        """Give a name to another agent, offer it to one of another owner, or take an offer."""
+        """Move a name to another agent, offer it to another owner's agent, or accept an offer."""
 
     release_name = removing("/v1/identity/names/{}", replies.NameReleased, "name")
 
@@ -494,10 +520,11 @@ class AgentOperations:
     def set_inheritance(
         self, did: str, heir_did: str, days: int, *, requires_inactivity: bool = False
     ) -> Steps:
-        """Say who shall have an agent that sends no heartbeat for so many days.
+        """Name the heir of an agent, who becomes its owner when its heartbeats stop.
 
         Args:
-            requires_inactivity: the owner's own acts start the time again, too.
+            days: days without a heartbeat after which the agent is inherited.
+            requires_inactivity: the owner's own requests also restart the days.
         """
         return post(
             "/v1/identity/inheritance",
@@ -522,12 +549,13 @@ class AgentOperations:
         custodian_did: str | None = None,
         delay_hours: int = 72,
     ) -> None:
-        """Say who may replace an agent's key when it is lost.
+        """Name the guardians and the custodian who may replace a lost key of an agent.
 
         Args:
-            threshold: how many of the guardians must sign.
-            custodian_did: may replace it alone.
-            delay_hours: of a time lock, in which the current key can cancel.
+            threshold: the number of guardians who must sign.
+            custodian_did: a DID that may replace the key alone.
+            delay_hours: the hours of the time lock, in which the current key can cancel a
+                replacement.
         """
 
     guardians = reading("/v1/identity/guardians/{}", replies.GuardianSet)
@@ -542,12 +570,12 @@ class AgentOperations:
         recovery_address: str | None = None,
         signatures: Mapping[str, str] | None = None,
     ) -> Steps:
-        """Ask for an agent's key to be replaced, or add signatures to such a request.
+        """Request that an agent's key is replaced, or add signatures to a request.
 
         Args:
             recovery_type: `social_recovery`, `custodian_recovery` or `time_lock_recovery`.
             new_public_key: base64 of 32 bytes.
-            signatures: by DID, base64 over the request's `message`.
+            signatures: base64 signatures over the request's `message`, by the DID of the signer.
         """
         listed = [{"did": one, "signature": text} for one, text in (signatures or {}).items()]
         return post(
@@ -566,18 +594,22 @@ class AgentOperations:
         """Cancel a request to replace an agent's key.
 
         Args:
-            signature: base64 by the agent's current key over `cancel:{id}`; None for a party of it.
+            signature: the signature over `cancel:{id}` by the agent's current key, base64. None if
+                the caller is a party of the request.
         """
 
     @sending("POST", "/v1/trust/revoke", replies.Revoked)
     def revoke_agent(
         self, did: str, reason: str, *, evidence: Mapping[str, Any], expires_at: str | None = None
     ) -> None:
-        """Revoke an agent: it gets no work and no pay; for itself, its owner and administrators.
+        """Revoke an agent, which then gets no work and no payments.
+
+        The agent itself, its owner and administrators may revoke it.
 
         Args:
-            evidence: what shows it; kept, its hash goes into the audit chain.
-            expires_at: an ISO 8601 time; None: for good.
+            evidence: JSON that supports the reason. The service stores it, and its hash is in the
+                audit chain.
+            expires_at: the end of the revocation, an ISO 8601 time; None: permanent.
         """
 
     unrevoke_agent = removing("/v1/revoked/{}", replies.Unrevoked, "did", revoked=False)
