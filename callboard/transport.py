@@ -101,8 +101,8 @@ class Connection(Generic[H]):
             "json": call.body,
             "headers": headers,
             "timeout": self._timeout_s + call.wait_s,
-            # httpx would send the API key to the target of a redirect. Said here, because the
-            # caller's httpx client may follow redirects.
+            # httpx would send the API key to the target of a redirect. The option is set for each
+            # request, because the caller's httpx client may follow redirects by default.
             "follow_redirects": False,
         }
 

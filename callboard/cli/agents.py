@@ -1,4 +1,4 @@
-"""`agent`, `capability`, `name`, `heir`, `recovery` and `key`: agents, who they are, and API keys.
+"""The nouns `agent`, `capability`, `name`, `heir`, `recovery` and `key`, and the verb `discover`.
 
 Reference: features.md (Registration, Capability versions, Key rotation, Revocation, Names,
 Inheritance, Recovery).
@@ -36,7 +36,7 @@ def _agent_row(agent: dict[str, Any]) -> dict[str, Any]:
     status = agent.get("status")
     return {
         **agent,
-        # An active agent is as it last said it is.
+        # An active agent's status is the one in its last heartbeat.
         "status": live.get("status") or status if status == "active" else status,
         "lastHeartbeat": live.get("heartbeatAt"),
         "capabilities": _capability_ids(agent),
@@ -157,7 +157,11 @@ def register(
 
 
 def read_card(source: str) -> dict[str, Any]:
-    """Read an agent card from a running agent or from a file; ends the process when it cannot."""
+    """Return an agent card; end the process if it cannot be read.
+
+    Args:
+        source: the address of a running agent, or the path of a JSON file.
+    """
     if not source.startswith(("http://", "https://")):
         return object_in(source, "an agent card")
     import httpx
@@ -185,7 +189,7 @@ def show(
     if session.is_json:
         session.show_record(agent)
         return
-    # The card's members are in the record itself; schemas are for programs.
+    # `acard` repeats members of the record, and the schemas in `capabilities` are for programs.
     shown = {n: value for n, value in agent.items() if n not in ("acard", "capabilities")}
     session.show_record({**shown, "capabilities": _capability_ids(agent)})
 

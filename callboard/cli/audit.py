@@ -1,4 +1,4 @@
-"""`audit` and `verify`: read the audit log, prove and export it, and check it.
+"""The noun `audit` and the verb `verify`: read, export and verify the audit log and bundles.
 
 Reference: money.md (Checkpoints, Verifying the chain).
 """
@@ -130,7 +130,7 @@ def verify_file(
 
 
 def checked(check: Callable[[], T]) -> T:
-    """Return what a check returns; ends the process when it finds a defect."""
+    """Run a check and return its result; end the process if the check finds a defect."""
     from callboard.verify import NotProven
 
     try:
@@ -153,7 +153,12 @@ def _show_log(session: Session, log: Log, key: str, *, named_by: str) -> None:
 
 
 def proof_lines(proof: Proof, key: str) -> list[str]:
-    """Return what a bundle proves, line by line."""
+    """Return the lines that say what a verified bundle proves.
+
+    Args:
+        proof: the result of the verification.
+        key: the first signing key that the caller named, empty if the bundle named it.
+    """
     proven = [part for part, is_proven in proof.parts.items() if is_proven]
     others = [part for part, is_proven in proof.parts.items() if not is_proven]
     done = proof.success

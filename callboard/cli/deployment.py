@@ -1,9 +1,9 @@
-"""What runs here: `up`, `join`, `upgrade`, `rotate-deployment-key`, `down`, `settings`, `demo`.
+"""Commands for deployments on this machine: `up`, `join`, `upgrade`, `rotate-deployment-key`, …
 
 Part of `callboard-server`.
 
-The supervisor does the work in its own program: the client side imports nothing of the service.
-Decision requests-json-and-client.
+The commands run the supervisor as a separate program, so that the command line imports nothing of
+the service. Decision requests-json-and-client.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ _Detach = Annotated[bool, typer.Option("--detach", help="Return when the service
 
 
 def _become(command: list[str]) -> NoReturn:
-    # Replaced, not wrapped: signals and exit codes are the supervisor's own, also after kill -9.
+    # The supervisor replaces this process. So it receives signals directly, also SIGKILL, and its
+    # exit code is the command's.
     sys.stdout.flush()
     os.execv(command[0], command)
 
 
 def _run_quietly(command: list[str]) -> None:
-    """Run the supervisor with its progress on standard error, so that standard output is JSON."""
+    """Run the supervisor with its progress on standard error; standard output is for JSON."""
     code = subprocess.run(command, stdout=sys.stderr, check=False).returncode
     if code:
         raise typer.Exit(code)
@@ -151,6 +152,6 @@ def _print_json(record: dict[str, str]) -> None:
 
 
 def add_to(app: typer.Typer) -> None:
-    """Add the verbs of this file."""
+    """Add the commands of this file."""
     for function in (up, join, upgrade, rotate_deployment_key, down, settings, demo):
         app.command(rich_help_panel="Run")(function)

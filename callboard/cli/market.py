@@ -1,4 +1,4 @@
-"""Money: `ledger`, `price`, `stake`, `quota`, `auction`, `invoice`, `dispute`, `task`, `receipt`.
+"""The nouns about money: `ledger`, `price`, `stake`, `quota`, `auction`, `invoice`, `task`, …
 
 Reference: money.md (Entries, Checking the books, Prices, Stakes, Reputation, Quotas, Auctions,
 Invoices, Disputes and refunds); features.md (Receipts).

@@ -1,4 +1,5 @@
-"""`cluster`, `drain`, `rotate-signing-key`, `peer`, `route`, `subnet` and `policy`: the deployment.
+"""Commands for operators: `cluster`, `drain`, `rotate-signing-key`, `peer`, `route`, `subnet`,
+`policy`.
 
 Reference: features.md (Peers, Routing between regions, Subnets and policies); decision
 cluster-and-releases.
@@ -27,7 +28,7 @@ from callboard.cli.session import (
 if TYPE_CHECKING:
     from callboard.replies import ClusterMember
 
-# Members tell the ledger twice a second what they have.
+# Members report their state to the ledger twice a second.
 _LOOK_S: Final = 0.5
 _COLUMNS: Final = (
     "machine", "id", "version", "state", "isLive", "shards", "load", "openCalls", "isDrained",
@@ -98,9 +99,10 @@ calling_verb(
 
 
 def _has_ended(member: ClusterMember) -> bool:
-    """Say whether nothing would be lost with a member's process.
+    """Say whether a member's process can be ended without losing work.
 
-    What does not live and holds nothing is over: its calls were lost with its lease.
+    A live member must be drained. A member that is not live must hold no shards; its open calls
+    were lost when its lease expired.
     """
     return member.is_drained if member.is_live else not member.shards
 
@@ -113,7 +115,7 @@ def _left(members: Sequence[ClusterMember]) -> str:
 def _stop_undrained(
     session: Session, machine: str, members: Sequence[ClusterMember], wait_s: float
 ) -> NoReturn:
-    """End the process: say what is left on a machine that has not drained in time."""
+    """Show the members of a machine that has not drained in time, and end the process."""
     session.show(
         {"machine": machine, "isDrained": False, "members": members},
         lambda: _print_members(members),

@@ -1,4 +1,4 @@
-"""`schedule`, `hook` and `webhook`: what starts workflows, and where audit events are sent.
+"""The nouns `schedule` and `hook`, which start workflows, and `webhook`, which sends audit events.
 
 Reference: features.md (Triggers, Schedules, Webhooks).
 """

@@ -1,6 +1,7 @@
-"""A trace as a waterfall: a line for each span, below the span that it belongs to.
+"""Draws a trace as a waterfall: a line for each span, below its parent.
 
-Plain text of a bounded width, so that a file or a log can take it. Reference: features.md (Traces).
+The output is plain text of a bounded width, so it also fits files and logs. Reference: features.md
+(Traces).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ NAME_WIDTH: Final = 36
 BAR_WIDTH: Final = 40
 AGENT_WIDTH: Final = 40
 _OWN_NAME: Final = ("workflow", "node")
-# Of the others it is 2.
+# The indentation by operation; other operations have depth 2.
 _DEPTHS: Final = {"workflow": 0, "node": 1, "queue": 3, "dispatch": 3}
 _NUMBERED: Final = ("attempt", "verification")
 
@@ -25,14 +26,14 @@ _NUMBERED: Final = ("attempt", "verification")
 def draw(spans: Sequence[Span]) -> Iterator[str]:
     """Return the lines of a trace: name, bar, duration and status of each span, and its agent.
 
-    A span that is open has a bar to the end of what is known, and no duration.
+    The bar of an open span extends to the last known time; its duration is "open".
     """
     times = [time for span in spans for time in (_ms(span["startTime"]), _ms(span["endTime"]))]
     known = [time for time in times if time is not None]
     if not known:
         return
     first, last = min(known), max(known)
-    for span in spans:  # the service gives a node before its parts
+    for span in spans:  # the service lists a node before the spans of its parts
         start, end = _ms(span["startTime"]) or first, _ms(span["endTime"])
         name = _cut("  " * _DEPTHS.get(span["operationName"], 2) + _name(span), NAME_WIDTH)
         bar = _bar(start, last if end is None else end, first, last)
@@ -44,7 +45,7 @@ def draw(spans: Sequence[Span]) -> Iterator[str]:
 
 
 def _name(span: Span) -> str:
-    """Return what a span is called, with its node or its number."""
+    """Return a span's operation, with the node's name or the number of the attempt."""
     operation = str(span["operationName"])
     if operation in _OWN_NAME:
         return " ".join(printable(str(one)) for one in (operation, span.get("nodeId")) if one)
@@ -53,7 +54,7 @@ def _name(span: Span) -> str:
 
 
 def _bar(start: int, end: int, first: int, last: int) -> str:
-    """Return the part of the whole time that a span takes, at least one character of it."""
+    """Return the bar of a span: at least one character, at its place in the trace's time."""
     whole = max(1, last - first)
     begin = min(BAR_WIDTH - 1, (start - first) * BAR_WIDTH // whole)
     width = max(1, min(BAR_WIDTH - begin, -(-(end - start) * BAR_WIDTH // whole)))

@@ -50,7 +50,7 @@ calling_verb(
 _Id = Annotated[str, typer.Argument(help="The workflow's ID.", metavar="WORKFLOW")]
 Wait = Annotated[bool, typer.Option("--wait", help="Wait until the workflow ends.")]
 Watch = Annotated[bool, typer.Option("--watch", help="Show the nodes until the workflow ends.")]
-# Of a result in text; JSON shows all of it.
+# The most characters of a result that text output shows; JSON output shows all.
 RESULT_CHARS_MAX = 2_000
 
 
@@ -79,7 +79,14 @@ def publish(
 
 
 def show_published(session: Session, reply: Mapping[str, Any], wait: bool, watch: bool) -> None:
-    """Show a published workflow, after its end with `wait`, until its end with `watch`."""
+    """Show a published workflow; the exit code is 1 if it does not succeed.
+
+    Args:
+        session: the verb's session.
+        reply: the reply to the publish.
+        wait: wait until the workflow ends, then show its record.
+        watch: show the changes of the workflow's nodes until it ends.
+    """
     if wait or watch:
         warn(reply)
         if not session.is_json:
@@ -94,13 +101,13 @@ def show_published(session: Session, reply: Mapping[str, Any], wait: bool, watch
 
 
 def warn(reply: Mapping[str, Any]) -> None:
-    """Print the warnings of a reply on standard error."""
+    """Print the warnings of a reply to standard error."""
     for warning in reply.get("warnings") or ():
         print(f"warning: {printable(warning)}", file=sys.stderr, flush=True)
 
 
 def _print_dry_run(reply: Mapping[str, Any]) -> None:
-    """Print what a publish would do: the sums, then a line per node."""
+    """Print the result of a dry run: its members, then a table of the nodes' agents."""
     warn(reply)
     apart = ("candidates", "unavailable", "waiting", "warnings", "order")
     _print_record({name: value for name, value in reply.items() if name not in apart})
@@ -153,7 +160,7 @@ def suggest(
 
 
 def _give_inputs(nodes: Mapping[str, Any], inputs: Sequence[str]) -> None:
-    """Put `node.name=value` into the payloads; ends the process when a node is not there."""
+    """Set inputs of a draft from `node.name=value`; end the process if a node does not exist."""
     for given in inputs:
         place, _, value = given.partition("=")
         node, _, name = place.partition(".")
@@ -174,7 +181,7 @@ def open_inputs(suggestion: Mapping[str, Any]) -> list[str]:
 
 
 def print_draft(suggestion: Mapping[str, Any]) -> None:
-    """Print a suggested workflow: its tree, what is to be given, what no agent offers, notes."""
+    """Print a suggested workflow: its tree, missing inputs, unmatched words and notes."""
     from rich import print as print_tree
 
     from callboard.cli.tree import render_draft
@@ -212,7 +219,7 @@ def trace(
     """Draw the trace of a workflow as a waterfall."""
     from callboard.cli.waterfall import draw
 
-    if "-" in trace_id:  # of a workflow, not of a trace
+    if "-" in trace_id:  # a workflow's ID; trace IDs have no hyphen
         record = session.client.workflow(trace_id)
         trace_id, workflow_id = record.trace_id, record.id
     asked: dict[str, Any] = {} if workflow_id is None else {"workflow_id": workflow_id}
@@ -294,7 +301,10 @@ def watch(session: Session, workflow_id: _Id) -> None:
 
 
 def watch_workflow(session: Session, workflow_id: str) -> None:
-    """Follow a workflow until it ends, and print its results; exits 1 unless it succeeds."""
+    """Follow a workflow until it ends, and print its results.
+
+    The exit code is 1 if the workflow does not succeed.
+    """
     from callboard.cli.tree import follow
 
     if session.is_json:

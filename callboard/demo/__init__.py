@@ -1,1 +1,1 @@
-"""The demonstration: real service, real agents, real books. `callboard demo` runs it."""
+"""The demonstration that `callboard demo` runs: a workflow with six agents, on a real service."""

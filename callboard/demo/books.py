@@ -1,4 +1,4 @@
-"""The books of one workflow, added up in exact decimals from the entries of its escrow.
+"""The books of one workflow: exact sums of the entries of its escrow.
 
 Reference: money.md (Settlement).
 """
@@ -15,9 +15,9 @@ _ZERO = Decimal(0)
 
 @dataclass(frozen=True, slots=True)
 class Books:
-    """What a workflow held, and where it went; credits.
+    """The credits that a workflow held, and how they were distributed.
 
-    `paid` and `fees` are by node.
+    `paid` and `fees` have an amount for each node.
     """
 
     held: Decimal
@@ -27,30 +27,30 @@ class Books:
 
     @property
     def paid_in_all(self) -> Decimal:
-        """What the agents received together."""
+        """The credits that all agents received."""
         return sum(self.paid.values(), _ZERO)
 
     @property
     def fees_in_all(self) -> Decimal:
-        """What the protocol kept."""
+        """The protocol fees of all nodes."""
         return sum(self.fees.values(), _ZERO)
 
     @property
     def is_balanced(self) -> bool:
-        """Whether every credit held is accounted for: hold = paid + fee + refund."""
+        """Whether the hold equals the sum of payments, fees and refund."""
         return self.held == self.paid_in_all + self.fees_in_all + self.refunded
 
 
 def books_of(entries: Iterable[Mapping[str, Any]]) -> Books:
-    """Add up one workflow.
+    """Return the books of one workflow.
 
     Args:
-        entries: every ledger entry of the workflow, as its payer reads them.
+        entries: all ledger entries of the workflow, as the payer reads them.
     """
     sums = dict.fromkeys(("escrow_hold", "escrow_release"), _ZERO)
     lines: dict[str, dict[str, Decimal]] = {"node_payment": {}, "protocol_fee": {}}
     for entry in entries:
-        # Through text: a JSON number becomes a float, its shortest text is the amount as sent.
+        # The amount was parsed as a float, whose `str` is the decimal that the service sent.
         amount = Decimal(str(entry["amount"]))
         if entry["kind"] in lines:
             line = lines[entry["kind"]]

@@ -1,7 +1,7 @@
-"""The document of the demonstration, served over HTTP on loopback for the fetch agent.
+"""Provides the demonstration's document at an HTTP address, for the fetch agent.
 
-An address is passed on as it is; a file, or the article shipped with the example, gets a small
-server for as long as the demonstration runs.
+A document that is given as an address is not touched. A file, such as the article of the example,
+is served on loopback while the demonstration runs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 @contextlib.contextmanager
 def served(document: str) -> Iterator[str]:
-    """Give the address of a document while the block runs.
+    """Serve a document while the block runs; the block's value is the document's address.
 
     Args:
         document: an http(s) address, or the path of a readable file.
@@ -56,6 +56,6 @@ def _serving(content: bytes, content_type: str) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(content)
 
         def log_message(self, format: str, *args: object) -> None:
-            """Stay quiet: the demonstration's output is its own."""
+            """Log nothing: only the demonstration writes to the terminal."""
 
     return Handler

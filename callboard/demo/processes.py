@@ -1,7 +1,7 @@
-"""The demonstration's own processes: six agents, and the service when it is not running yet.
+"""The demonstration's processes: six agents, and the command line of the supervisor.
 
-Every agent is a program of `examples/article_report`, started as a user would start it and reached
-only over HTTP. An agent ends when its standard input closes: none survives a killed demonstration.
+Each agent is a program of `examples/article_report` that the demonstration calls only over HTTP.
+An agent ends when its standard input closes, so no agent outlives a killed demonstration.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def supervisor(*arguments: str, **options: object) -> list[str]:
     """Return the command that runs the supervisor.
 
     Args:
-        arguments: the verb, and words as they are.
-        options: of the verb; None and False are those that are not given.
+        arguments: the verb and further words, unchanged.
+        options: the verb's options; None and False omit an option, True adds a flag.
     """
     words = [sys.executable, "-m", "serve_app.supervisor", *arguments]
     for name, value in options.items():
@@ -41,11 +41,11 @@ def supervisor(*arguments: str, **options: object) -> list[str]:
 
 
 class AgentFailed(Exception):
-    """An agent did not come up.
+    """An agent did not start.
 
     Args:
-        name: which one.
-        reason: what is known of it.
+        name: the agent's name.
+        reason: why it did not start.
     """
 
     def __init__(self, name: str, reason: str) -> None:
@@ -59,11 +59,11 @@ class AgentFailed(Exception):
 
 @dataclass
 class AgentProcesses:
-    """The agents, running from entering the block until it is left.
+    """The agents' processes, which run while the `with` block runs.
 
     Args:
-        logs: folder for what they print.
-        programs: each agent's name and the interpreter's arguments that run it.
+        logs: the folder for the agents' log files.
+        programs: the interpreter's arguments that run each agent, by the agent's name.
     """
 
     logs: Path
@@ -82,7 +82,7 @@ class AgentProcesses:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
-                # Ctrl-C at the terminal is the demonstration's to handle, in its order.
+                # Ctrl-C must reach only the demonstration, which ends the agents in order.
                 start_new_session=True,
             )
         return self
@@ -107,10 +107,10 @@ class AgentProcesses:
         return [process.pid for process in self._running.values() if process.poll() is None]
 
     def wait_ready(self) -> dict[str, str]:
-        """Return each agent's address once all of them have announced it.
+        """Wait until all agents have announced their addresses; return the addresses by name.
 
         Raises:
-            AgentFailed: one ended, or said nothing in time.
+            AgentFailed: an agent ended, or did not announce its address in time.
         """
         deadline = time.monotonic() + READY_TIMEOUT_S
         addresses: dict[str, str] = {}
@@ -136,7 +136,7 @@ class AgentProcesses:
         announced = stdout.readline().decode().split()
         if announced[1:3] != ["ready", "at"]:
             log = self.logs / f"agent-{name}.log"
-            # Its output has ended: once the process has too, its log is complete.
+            # The agent has closed its output. Its log is complete when the process has ended.
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._running[name].wait(_END_TIMEOUT_S)
             lines = log.read_text(errors="replace").strip().splitlines()

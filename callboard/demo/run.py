@@ -1,17 +1,16 @@
-"""One workflow from a cold start to settled books, step by step, on real parts.
+"""Runs the demonstration: one workflow, from starting the service to checking the books.
 
-1. Start the service (unless the folder's service runs already) and, meanwhile, six agents.
-2. Make a payer: a key of its own, with credits.
-3. Register the agents from the cards they serve.
-4. Publish the workflow on the document, the example's or one that is drafted from words, and show
-   its nodes.
-5. Print what the last nodes returned or why nodes failed, the books, what recomputing the audit
-   chain gave, and what the proof of the last node shows offline.
+1. Start six agents, and the service unless it already runs in the folder.
+2. Create a payer: an API key, with credits.
+3. Register the agents with the cards that they serve.
+4. Publish the example's workflow, or a workflow drafted from words, and print its nodes.
+5. Print the results of the last nodes or the errors of failed nodes, the books, the verification of
+   the audit chain, and the verification of one node's bundle.
 6. End the agents and, unless it is kept, the service.
 
-The exit code is 0 only when the workflow succeeded, the books balance and the chain is intact.
-From words, the draft may be any workflow of these agents: the document is given to the inputs that
-take a web address, and what else is missing ends the demonstration with a sentence.
+The exit code is 0 only if the workflow succeeds, the books balance and the chain is intact. A
+workflow that is drafted from words may use any of these agents. Its inputs for a web address are
+set to the document's address. If other inputs are missing, the demonstration ends with an error.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ from callboard.verify import NotProven, verify_bundle, verify_log
 
 DEPOSIT_CREDITS = 1
 PAYER_DID = "did:example:payer"
-# Of one result, in characters.
+# The most characters of a result that are printed.
 RESULT_CHARS_MAX = 4_000
 PAYER_SCOPES = ("workflows:read", "workflows:write", "ledger:read", "ledger:write")
 
@@ -59,7 +58,7 @@ class InputsMissing(Exception):
     """A draft has inputs that the demonstration cannot fill.
 
     Args:
-        names: which, as `node.input`.
+        names: the inputs, as `node.input`.
     """
 
     def __init__(self, names: list[str]) -> None:
@@ -74,10 +73,10 @@ class InputsMissing(Exception):
 
 
 class UpFailed(Exception):
-    """The supervisor could not start the service, and has said why.
+    """The supervisor could not start the service, and has printed the reason.
 
     Args:
-        code: its exit code.
+        code: the supervisor's exit code.
     """
 
     def __init__(self, code: int) -> None:
@@ -91,10 +90,11 @@ def demonstrate(
     """Run the demonstration and return its exit code.
 
     Args:
-        home: the deployment's folder, None for one that is removed afterwards.
-        keep: leave the service running.
-        document: file or address to report on, None for the article of the example.
-        words: what the workflow is drafted from, None for the workflow of the example.
+        home: the deployment's folder, None for a temporary folder.
+        keep: leave the service running, and keep the temporary folder.
+        document: the file or address to report on, None for the article of the example.
+        words: the description from which the workflow is drafted, None for the workflow of the
+            example.
     """
     if not EXAMPLE.is_dir():
         print(
@@ -108,7 +108,7 @@ def demonstrate(
             except OSError as error:
                 print(f"callboard: cannot read {document}: {error.strerror}", file=sys.stderr)
                 return EXIT_USAGE
-            # Ended by SIGTERM, the service and the agents are still taken down on the way out.
+            # SIGTERM raises SystemExit, so that the `with` blocks end the service and the agents.
             signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
             folder = stack.enter_context(_folder(home, keep))
             return _in_folder(folder, url, keep=keep, words=words)
@@ -132,7 +132,7 @@ def _folder(home: Path | None, keep: bool) -> Iterator[Path]:
     try:
         yield folder
     except UpFailed:
-        # Its logs say why, and the supervisor has just named them.
+        # The supervisor has just named the logs in this folder, which say why it failed.
         is_kept = True
         raise
     finally:
@@ -181,17 +181,18 @@ def _free_port() -> int:
 def run_workflow(
     home: Path, addresses: dict[str, str], document_url: str, said: str | None
 ) -> bool:
-    """Run one workflow on the service of a folder; return whether it succeeded and was paid for.
+    """Run one workflow; return whether it succeeded and its books balance.
 
     Args:
-        home: the folder.
-        addresses: of the agents, by name.
-        document_url: what to report on.
-        said: what the workflow is drafted from, None for the workflow of the example.
+        home: the folder of the running deployment.
+        addresses: the agents' addresses, by name.
+        document_url: the address of the document to report on.
+        said: the description from which the workflow is drafted, None for the workflow of the
+            example.
 
     Raises:
-        InputsMissing: the draft has inputs that nothing fills.
-        CallboardError: the service refused something.
+        InputsMissing: the draft has inputs that the demonstration cannot fill.
+        CallboardError: the service refused a request.
     """
     url = (home / "url").read_text().strip()
     with (
@@ -220,7 +221,7 @@ def run_workflow(
 
 
 def _print_proof(admin: Client, record: dict[str, Any]) -> None:
-    """Verify the bundle of the last node that succeeded, as anyone can offline."""
+    """Make the bundle of the last node that succeeded, verify it offline and print the result."""
     done = [name for name, node in record["nodes"].items() if node["status"] == "success"]
     if not done:
         return
@@ -237,10 +238,10 @@ def _example(document_url: str) -> dict[str, Any]:
 
 
 def _drafted(payer: Client, said: str, document_url: str) -> dict[str, Any]:
-    """Return the draft with the document at the inputs for a web address that it leaves open.
+    """Return the draft; its missing inputs for a web address get the document's address.
 
     Raises:
-        InputsMissing: other inputs are open.
+        InputsMissing: other inputs are missing.
     """
     _heading("Drafting a workflow from words")
     suggestion = payer.suggest(said)
@@ -265,7 +266,7 @@ def _addresses(manifest: dict[str, Any]) -> list[str]:
 
 
 def _print_results(record: dict[str, Any]) -> None:
-    """Print the results of the nodes that no other node needs, and the errors of failed ones."""
+    """Print the results of the nodes that no other node depends on, and the errors of nodes."""
     nodes = record["nodes"].values()
     needed = {parent for node in nodes for parent in node.get("dependsOn", ())}
     for name, node in record["nodes"].items():
