@@ -1,1 +1,1 @@
-"""A local deployment: its folder, its processes, their starting, healing and ending."""
+"""The supervisor of a deployment on one machine: it starts, restarts and ends the processes."""

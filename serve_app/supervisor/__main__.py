@@ -1,11 +1,11 @@
 """The supervisor's command line: `python -m serve_app.supervisor up | join | down | …`.
 
-`up` keeps a deployment in the foreground, or with `--detach` in the background, and returns when it
-is ready. `join` does the same for this machine's part of a cluster. `upgrade` replaces what runs by
-another release, or by the same with other settings, without a stop; `rotate-deployment-key` does
-so with another key. `down` ends every process of
-either on this machine, leftovers of a killed supervisor included. Exit status: 0 done, 1 failed, 2
-wrong usage, 3 refused because it is up already.
+`up` starts and supervises a deployment in the foreground. With `--detach` it does so in the
+background, and returns when the deployment is ready. `join` does the same for this machine's part
+of a cluster. `upgrade` replaces the running processes by those of another release, or of the same
+release with other settings, without downtime. `rotate-deployment-key` does so with another key.
+`down` ends all processes of the deployment on this machine, also those that a killed supervisor
+left behind. Exit status: 0 done, 1 failed, 2 wrong usage, 3 refused because it is up already.
 """
 
 from __future__ import annotations
@@ -52,7 +52,10 @@ _STOP_PATIENCE_S = 40.0
 
 
 class StopRequested(BaseException):
-    """A signal asked this process to end; not an error, so no `except Exception` may catch it."""
+    """A signal asked this process to end.
+
+    A BaseException, because no `except Exception` may catch it.
+    """
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -92,10 +95,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _place(arguments: argparse.Namespace) -> Place:
-    """Return where this machine stands, as `join` was told.
+    """Return this machine's place in the cluster, from the arguments of `join`.
 
     Raises:
-        DeploymentError: the head's address cannot be read.
+        DeploymentError: the head's address is malformed.
     """
     if arguments.as_head:
         return Place(arguments.node_address, is_cluster=True)
@@ -105,8 +108,8 @@ def _place(arguments: argparse.Namespace) -> Place:
 
 
 def _cluster_defaults(loaded: LoadedSettings) -> dict[str, str]:
-    """Return the settings of which a machine of a cluster has another default."""
-    # Agents on loopback are for trying things out on one machine.
+    """Return the settings whose defaults differ in a cluster, unless they are set."""
+    # `egress_allow` is empty: only a deployment on one machine allows agents on loopback.
     defaults = {"egress_allow": "", "host": "0.0.0.0", "machines_max": "64"}
     return {name: text for name, text in defaults.items() if loaded.sources[name] == "default"}
 
@@ -163,16 +166,17 @@ def _first_port(text: str) -> int:
 def _up(
     build_keeper: Callable[[Callable[[str], None]], Keeper], log: Path, ready_to: int | None
 ) -> int:
-    """Keep the deployment until a signal ends it.
+    """Start and supervise the deployment until a signal ends it; return the exit status.
 
     Args:
-        build_keeper: gets what tells people of progress.
-        log: where it tells them once it runs in the background.
-        ready_to: file descriptor that a waiting `up --detach` reads; None in the foreground.
+        build_keeper: makes the keeper; its argument prints a line of progress.
+        log: the file for the output of a process in the background.
+        ready_to: a file descriptor from which the waiting `up --detach` reads; None in the
+            foreground.
     """
     signal.signal(signal.SIGTERM, _request_stop)
     signal.signal(signal.SIGINT, _request_stop)
-    # A process in the background outlives the terminal, and who has read its progress.
+    # A process in the background outlives the terminal and the reader of its output.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     say = saying()
@@ -200,16 +204,16 @@ def _up(
 
 
 def _tell(text: str, stream: TextIO | None = None) -> None:
-    with suppress(BrokenPipeError):  # nobody reads any more; the deployment runs on
+    with suppress(BrokenPipeError):  # the reader has ended, but the deployment continues
         print(text, flush=True, file=stream)
 
 
 def _go_to_background(log: Path, ready_to: int) -> None:
-    """Leave the terminal, and let the waiting `up --detach` end."""
+    """Redirect the output to the log, and tell the waiting `up --detach` that it may end."""
     with log.open("ab") as file:
         for stream in (sys.stdout, sys.stderr):
             os.dup2(file.fileno(), stream.fileno())
-    with suppress(BrokenPipeError):  # it was interrupted; the deployment runs on
+    with suppress(BrokenPipeError):  # `up --detach` was interrupted, but the deployment continues
         os.write(ready_to, b".")
     os.close(ready_to)
 
@@ -219,7 +223,7 @@ def _request_stop(_number: int, _frame: FrameType | None) -> NoReturn:
 
 
 def _up_detached(loaded: LoadedSettings, argv: Sequence[str]) -> int:
-    """Start `up` in a session of its own and return when it is ready or has ended."""
+    """Start this command in a background session; return when it is ready or has ended."""
     holder = loaded.deployment.holder()
     if holder is not None:
         print(f"callboard: {already_running(loaded.settings.home, holder)}", file=sys.stderr)
@@ -227,7 +231,7 @@ def _up_detached(loaded: LoadedSettings, argv: Sequence[str]) -> int:
     reading, writing = os.pipe()
     command = [sys.executable, "-m", "serve_app.supervisor"]
     command += [word for word in argv if word != "--detach"] + ["--ready-to", str(writing)]
-    command += ["--home", loaded.settings.home]  # the given one may be relative
+    command += ["--home", loaded.settings.home]  # absolute; the caller's may be relative
     keeper = subprocess.Popen(
         command, cwd=ROOT, env=child_environment({}), stdin=subprocess.DEVNULL,
         start_new_session=True, pass_fds=(writing,),
@@ -255,7 +259,7 @@ def _down(loaded: LoadedSettings) -> int:
                 os.kill(holder, signal.SIGKILL)
                 wait_end([holder], _STOP_PATIENCE_S)
         except ProcessLookupError:
-            pass  # it ended in between
+            pass  # the supervisor ended in the meantime
     if deployment.home.exists():
         clear_leftovers(deployment, print)
         shutil.rmtree(deployment.gcs_folder, ignore_errors=True)

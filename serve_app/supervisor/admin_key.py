@@ -1,7 +1,8 @@
-"""The deployment's first key: made once, kept in the deployment's folder, known to the ledger.
+"""The admin key: the deployment's first API key, in the deployment's folder and in the ledger.
 
-The key is written before it is committed, and its command is derived from it: a start after a crash
-commits the same key. Every start commits it, which changes nothing in a ledger that knows it.
+The key is written to its file before it is committed, so a start after a crash commits the same
+key. Every start commits the key. The command's idempotency key is derived from it, so repeating the
+command changes nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ FILE = "admin.key"
 
 
 def prepared_key(home: Path) -> str:
-    """Return the admin key of this folder, made and written down if there is none yet."""
+    """Return the admin key of a folder; create its file if it does not exist."""
     file = home / FILE
     if not file.exists():
         write_private(file, new_api_key())
@@ -27,7 +28,7 @@ def prepared_key(home: Path) -> str:
 
 
 def admin_key_command(api_key: str) -> CreateKey:
-    """Return the command that stores the key; the same key, the same command."""
+    """Return the command that stores the key; the same key gives the same command."""
     digest = key_hash(api_key)
     key_id = f"admin-{digest.hex()[:16]}"
     return CreateKey(

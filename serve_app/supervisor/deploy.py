@@ -1,8 +1,8 @@
 """Deploys the API onto a running Ray cluster: `python -m serve_app.supervisor.deploy`.
 
-The supervisor does so at every start. Repeating it replaces the replicas one after the other and
-nothing else. It prints what it does and ends with 0 once the service answers, else with 1 and the
-reason.
+The supervisor runs this program at every start. A repeated run only replaces the API's replicas,
+one after the other. The program prints its progress. Its exit status is 0 when the service answers,
+2 for invalid settings, else 1.
 """
 
 from __future__ import annotations
@@ -37,28 +37,28 @@ KEEP_APPLICATION = "--keep-application"
 
 
 def main() -> int:
-    """Deploy, wait until the service answers, say where it is."""
+    """Deploy the API, wait until it answers and print its address; return the exit status."""
     try:
         settings = read_settings()
     except SettingsError as defect:
         print(f"callboard: {defect}", file=sys.stderr)
         return 2
     if AFTER_INPUT in sys.argv[1:]:
-        # Its modules take seconds to load: the supervisor starts it early, and a line on standard
-        # input says that the cluster is there.
+        # This program's modules take seconds to load, so the supervisor starts it while Ray
+        # starts. A line on standard input says that Ray has started.
         sys.stdin.readline()
     say = saying()
     is_kept = KEEP_APPLICATION in sys.argv[1:]
     ray.init(
         address="auto", namespace=NAMESPACE, log_to_driver=False, logging_level=logging.WARNING,
-        # After an upgrade the Ray of another machine may be of the release before still.
+        # After an upgrade, Ray on another machine may still be of the previous release.
         runtime_env=own_environment() if settings.generation else None,
     )  # fmt: skip
     say("starting the actors and the API")
-    # The replicas would start the actors too; from here they start while Serve itself does.
+    # The replicas would start the actors too. Started here, they start at the same time as Serve.
     ensure_runtime(settings)
     _start_serve(settings, say)
-    # A deployment replaces every replica, also those of machines that have lost nothing.
+    # `serve.run` replaces all replicas, also those on machines that were not restarted.
     if not (is_kept and _is_running()):
         serve.run(build(settings), name=APPLICATION, route_prefix="/", blocking=False)
     missing = wait_api(settings.local_url, READY_TIMEOUT_S, say)
@@ -74,8 +74,8 @@ def main() -> int:
 def _start_serve(settings: Settings, say: Callable[[str], None]) -> None:
     """Start Serve's controller and proxies.
 
-    On a busy machine the controller replaces a proxy that is slow to come up; the call that waited
-    for it then fails, although another is on its way.
+    On a busy machine, the controller may replace a proxy that starts slowly. The call that waited
+    for that proxy then fails, so it is repeated to wait for the next proxy.
     """
     for attempt in range(1, START_ATTEMPTS + 1):
         try:
@@ -111,6 +111,6 @@ if __name__ == "__main__":
     status = main()
     sys.stdout.flush()
     sys.stderr.flush()
-    # Not by sys.exit: the supervisor waits for the end, and leaving the cluster in order takes a
-    # second, for which nothing waits. Ray takes a driver that is gone for one that has left.
+    # `sys.exit` would disconnect from Ray first. That takes a second for which the supervisor would
+    # wait, and Ray also notices that a driver has ended without it.
     os._exit(status)

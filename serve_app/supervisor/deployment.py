@@ -1,8 +1,9 @@
-"""A deployment is a folder: where everything of it lies, its lock, its ports.
+"""A deployment's folders and files, its lock and its ports.
 
-DIR holds what lasts (`url`, `admin.key`, `postgres/`, `logs/`, keys); the run folder, short because
-a Unix socket's path holds 107 bytes, holds what ends with `down`. Both locks are released by the
-kernel when their holder dies, however it dies. This file starts no process.
+A deployment has two folders. The home has what `down` keeps: `url`, `admin.key`, `postgres/`,
+`logs/` and keys. The run folder has what `down` removes; its path is short, because the path of a
+Unix socket has at most 107 bytes. The kernel releases the lock and the reservation of the ports
+when their process ends, even by SIGKILL. This file starts no process.
 """
 
 from __future__ import annotations
@@ -20,14 +21,15 @@ from pathlib import Path
 from ledger.embedded.server import write_private
 
 PORTS_FROM, PORTS_TO, BLOCK_SIZE = 12_000, 32_700, 100
-# Ports of a block that are taken by number; replicas take the others as they find them free.
+# The first ports of a block, each of which has a fixed use. Serve assigns the others to replicas,
+# and skips those that are in use.
 FIXED_PORTS = 20
 LOG_BYTES_MAX = 16 * 1024 * 1024
 _RUN_PATH_BYTES_MAX = 32
 
 
 class DeploymentError(RuntimeError):
-    """A deployment cannot be used as asked; the text says what to do."""
+    """A deployment cannot be used as requested; the message says what to do."""
 
 
 class AlreadyRunning(DeploymentError):
@@ -35,7 +37,7 @@ class AlreadyRunning(DeploymentError):
 
 
 def already_running(home: object, process: object) -> str:
-    """Return the sentence about a deployment that runs, and the command that ends it."""
+    """Return an error message: the deployment already runs, and which command ends it."""
     return f"{home} is already up (process {process}); end it with: callboard down --home {home}"
 
 
@@ -45,17 +47,17 @@ def default_home() -> Path:
 
 
 def deployment_id(home: Path) -> str:
-    """Return eight hex digits that name a home on this machine, whatever way leads to it."""
+    """Return eight hex digits that identify a home on this machine by its resolved path."""
     return hashlib.sha256(os.fsencode(os.path.realpath(home))).hexdigest()[:8]
 
 
 def is_plain(path: str) -> bool:
-    """Say whether a path stays one word in any command line: no space, quote, `$` or the like."""
+    """Say whether a path has no character that a shell interprets, such as space, quote or `$`."""
     return re.fullmatch(r"[A-Za-z0-9/._+@-]+", path) is not None
 
 
 def run_folder_of(home: Path) -> Path:
-    """Return the short folder for the sockets of a home; it is not made here."""
+    """Return the path of a home's run folder, which has a short path; does not create it."""
     base = tempfile.gettempdir()
     is_short = len(os.fsencode(base)) <= _RUN_PATH_BYTES_MAX - len("/callboard-01234567")
     if not (is_short and is_plain(base)):
@@ -88,7 +90,7 @@ class Deployment:
 
     @property
     def gcs_folder(self) -> Path:
-        """Where the head of a cluster keeps Ray's own state."""
+        """The folder in which the head of a cluster stores Ray's own state."""
         return self.home / "gcs"
 
     @property
@@ -96,18 +98,19 @@ class Deployment:
         return self.home / "deployment.key"
 
     def prepare(self, *, deployment_key: str = "", ray_token: str = "") -> None:
-        """Make the folders and the secrets that a first start needs.
+        """Create the folders, and the secrets if they do not exist.
 
         Args:
-            deployment_key: the one that the settings give; none is made then.
-            ray_token: the same, written to the file from which Ray reads it.
+            deployment_key: the key from the settings; if it is empty, a key file is created.
+            ray_token: the token from the settings; if it is empty, a token is created. Ray reads it
+                from a file.
 
         Raises:
             DeploymentError: the run folder belongs to another user.
         """
         self.logs.mkdir(parents=True, exist_ok=True)
         for log in self.logs.glob("*.log"):
-            # Actors rotate their own (`*.jsonl`); these are written by programs that do not.
+            # Actors rotate their own logs (`*.jsonl`). The programs that write these logs do not.
             if log.stat().st_size > LOG_BYTES_MAX:
                 log.rename(log.with_name(f"{log.name}.1"))
         if not deployment_key and not self.deployment_key_file.exists():
@@ -117,11 +120,12 @@ class Deployment:
         self.make_run_folder()
 
     def make_run_folder(self) -> None:
-        """Make the run folder, private to this user."""
+        """Create the run folder, private to this user."""
         try:
             self.run_folder.mkdir(mode=0o700)
         except FileExistsError:
-            # The system's temporary folder is open to all: never follow what a stranger put there.
+            # Every user can write to the system's temporary folder. So refuse a folder or a link
+            # that another user has put there.
             status = self.run_folder.lstat()
             if status.st_uid != os.geteuid() or self.run_folder.is_symlink():
                 raise DeploymentError(
@@ -130,10 +134,10 @@ class Deployment:
             self.run_folder.chmod(0o700)
 
     def lock(self) -> int:
-        """Take the deployment for this process; the kernel gives it back when the process ends.
+        """Lock the deployment for this process; the kernel releases the lock when it ends.
 
         Raises:
-            AlreadyRunning: another process holds it.
+            AlreadyRunning: another process holds the lock.
         """
         self.home.mkdir(parents=True, exist_ok=True)
         descriptor = take_lock(self.home / "lock")
@@ -144,7 +148,7 @@ class Deployment:
         return descriptor
 
     def holder(self) -> int | None:
-        """Return the process id of the supervisor that holds the deployment, if one does."""
+        """Return the process id of the supervisor that holds the lock, None if it is free."""
         try:
             descriptor = os.open(self.home / "lock", os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -159,9 +163,9 @@ class Deployment:
 
 
 def take_lock(file: Path) -> int | None:
-    """Return a descriptor of a file that no other process can lock while it is open, if it is free.
+    """Lock a file; return its descriptor, or None if another process holds the lock.
 
-    The kernel gives the lock back when the process ends, however it ends.
+    Closing the descriptor releases the lock. The kernel does so when the process ends.
     """
     descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -173,10 +177,11 @@ def take_lock(file: Path) -> int | None:
 
 
 class PortBlock:
-    """A hundred neighbouring free ports, reserved on this machine for one deployment.
+    """A block of 100 consecutive ports, reserved on this machine for one deployment.
 
-    The reservation is an abstract Unix socket: no file, seen by every deployment of the machine,
-    gone with its holder. Blocks lie below the range from which the kernel hands out ports.
+    The reservation is an abstract Unix socket: it is no file, every deployment of the machine sees
+    it, and it disappears with its process. Blocks are below the range of ports that the kernel
+    assigns.
     """
 
     def __init__(self, first: int, reservation: socket.socket) -> None:
@@ -185,7 +190,10 @@ class PortBlock:
 
     @classmethod
     def reserve(cls, seed: str) -> PortBlock:
-        """Reserve a block; the same seed gets the same one as long as it is free.
+        """Reserve a free block; the same seed gives the same block if it is free.
+
+        Args:
+            seed: hex digits.
 
         Raises:
             DeploymentError: no block is free.
@@ -202,16 +210,18 @@ class PortBlock:
 
     @classmethod
     def reserve_at(cls, first: int) -> PortBlock:
-        """Reserve the block that begins at a port: a cluster's machines find each other by it.
+        """Reserve the block that begins at a port.
+
+        In a cluster the block is fixed, because machines connect to each other's ports.
 
         Args:
-            first: its first port, 1,024 to 32,700.
+            first: the block's first port, 1,024 to 32,700.
 
         Raises:
-            DeploymentError: one of its fixed ports is in use.
+            DeploymentError: one of the block's fixed ports is in use.
         """
-        # The kernel keeps connections of killed replicas for a minute, and their ports with them:
-        # a machine that comes back must not wait for those, which Serve passes over.
+        # Only the fixed ports must be free. The kernel keeps the ports of killed replicas in use
+        # for a minute; a restarted machine does not wait for them, because Serve skips them.
         block = cls._take(first, FIXED_PORTS)
         if isinstance(block, PortBlock):
             return block
@@ -236,16 +246,16 @@ class PortBlock:
         return cls(first, reservation)
 
     def close(self) -> None:
-        """Give the block back."""
+        """Release the reservation."""
         self._reservation.close()
 
 
 def is_free(port: int, host: str = "") -> bool:
-    """Say whether a TCP port can be listened on now.
+    """Say whether a process can listen on a TCP port now.
 
     Args:
         port: 1 to 65535.
-        host: an address of this machine; empty: all of IPv4.
+        host: an address of this machine; empty: all IPv4 addresses.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:

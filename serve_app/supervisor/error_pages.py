@@ -1,10 +1,10 @@
-"""What HAProxy answers by itself: problem details like every refusal, in files and in its program.
+"""Problem details for the errors that HAProxy itself sends: in files, and in a copy of its program.
 
-Theory of operation: HAProxy reads the reply to each of its own errors from a file (`errorfile`),
-but for what it finds while it parses a request. There 2.8 sends a text of its program (`mux_h1.c`,
-`h1_send_error`); 3.5 reads the files there, too. So the copy that runs has other texts:
-they are written over the old ones, one after the other, and the pointers are set to them. A program
-in which the texts are not found as expected is left as it is. Decision http-edge.
+Theory of operation: HAProxy reads its error replies from files (`errorfile`). But for errors while
+it parses a request, HAProxy 2.8 sends texts that are compiled into the program (`mux_h1.c`,
+`h1_send_error`). HAProxy 3.5 uses the files there too. So Callboard runs a copy of the program in
+which our texts overwrite the compiled ones, and the pointers to the texts are changed. If the texts
+are not found as expected, the copy is not changed. Decision http-edge.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from core.settings import Settings
 from serve_app.http.errors import STATUS, problem_headers, problem_text, title
 from serve_app.supervisor.reply_headers import security_headers
 
-# Serve has HAProxy's buffer at 16 KiB, of which 1 KiB is kept for what is added to a request.
+# Serve sets HAProxy's buffer to 16 KiB, of which 1 KiB is reserved for headers that HAProxy adds.
 HEAD_BYTES_MAX: Final = 15 * 1_024
 BODY_MAX: Final = 65_536
 _BROKEN: Final = (
@@ -33,7 +33,7 @@ _LOST: Final = (
     " repeat it with the same Idempotency-Key",
 )
 _PROGRAM_TEXT: Final = re.compile(rb"HTTP/1\.1 ([45]\d\d) [^\0]*\r\n\r\n[^\0]*\0+")
-# Of a 64-bit ELF file: where its table of segments is, and a segment's type, offset and address.
+# Parts of a 64-bit ELF file: the place of the segment table, and an entry of that table.
 _TABLE: Final = struct.Struct("<32xQ14xHH")
 _SEGMENT: Final = struct.Struct("<IIQQQQ")
 _LOADED: Final = 1
@@ -44,7 +44,7 @@ HEADER_S: Final = 10
 
 
 def own_refusals() -> dict[int, tuple[ErrorCode, str]]:
-    """Return the refusal in place of each of HAProxy's errors, by HAProxy's status."""
+    """Return the code and the detail that replace each error of HAProxy, by HAProxy's status."""
     late = f"the request was not complete after {HEADER_S} s"
     return {
         400: _BROKEN,
@@ -61,7 +61,7 @@ def own_refusals() -> dict[int, tuple[ErrorCode, str]]:
 
 
 def page(refusal: tuple[ErrorCode, str], settings: Settings) -> bytes:
-    """Return the whole reply of a refusal."""
+    """Return the complete HTTP reply for a refusal, given as its code and detail."""
     error = ServiceError(*refusal)
     body = problem_text(error, "")
     more = [
@@ -79,13 +79,15 @@ def page(refusal: tuple[ErrorCode, str], settings: Settings) -> bytes:
 
 
 def with_pages(program: bytes, pages: Mapping[int, bytes]) -> bytes:
-    """Return HAProxy's program with these texts for what it answers while it parses a request.
+    """Return HAProxy's program with these pages in place of its compiled texts.
 
     Args:
-        program: an ELF file.
-        pages: by status; every other status gets that of 400, above 499 that of 500.
+        program: HAProxy's ELF file.
+        pages: the replies by status. Other statuses below 500 get the page of 400, and other
+            statuses from 500 get the page of 500.
 
-    Returns: the program; the same where its texts are not found as expected, or leave no room.
+    Returns: the changed program; the unchanged program if the compiled texts are not found as
+    expected, or are shorter than the pages.
     """
     found = list(_PROGRAM_TEXT.finditer(program))
     texts = [page + b"\0" for page in pages.values()]
@@ -108,7 +110,7 @@ def with_pages(program: bytes, pages: Mapping[int, bytes]) -> bytes:
 
 
 def _address(program: bytes, offset: int) -> int:
-    """Return where in memory a byte of an ELF file is."""
+    """Return the memory address at which a byte of an ELF file is loaded."""
     table, size, count = _TABLE.unpack_from(program)
     for number in range(count):
         kind, _, start, address, _, length = _SEGMENT.unpack_from(program, table + number * size)

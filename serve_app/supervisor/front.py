@@ -1,13 +1,14 @@
-"""HAProxy's limits in front of the API: deadlines, connections per address, the caller's address.
+"""The lines that Callboard adds to HAProxy's configuration: timeouts, limits, the caller's address.
 
-Ray Serve writes HAProxy's whole configuration and has settings for a part of it only. It runs the
-program that `RAY_SERVE_HAPROXY_BINARY_PATH` names: here a script that inserts our lines into the
-frontend of the configuration Serve has just written, then becomes HAProxy. Where the frontend is
-not found the script fails, so that HAProxy never runs without its limits. Decision http-edge.
+Ray Serve writes the whole configuration of HAProxy, and has settings for only a part of it. Serve
+runs the program that `RAY_SERVE_HAPROXY_BINARY_PATH` names. Here this is a script that inserts our
+lines into the frontend of the configuration, and then executes HAProxy. If the script does not find
+the frontend, it fails, so that HAProxy never runs without the limits. Decision http-edge.
 
-The address that counts is the connection's. Where `trusted_proxies` names it, it is the last one of
-`X-Forwarded-For` that is not such a proxy itself: each proxy appends whom it has seen, so what a
-caller has written stands before and is never reached. Decision http-edge.
+A request is counted under the address of its connection. If that is one of `trusted_proxies`, the
+request is counted under the last address in `X-Forwarded-For` that is not a trusted proxy. Each
+proxy appends the address of its client, so addresses that the caller invents come before that one
+and are not used. Decision http-edge.
 """
 
 from __future__ import annotations
@@ -36,27 +37,30 @@ from serve_app.supervisor.error_pages import (
 from serve_app.supervisor.reply_headers import preflight_lines, reply_lines
 from serve_app.supervisor.spent_callers import PATH, quoted, refusing_lines, table_lines
 
-# How long HAProxy waits for a byte to move, and for the next request of a connection, seconds.
+# The longest time in which a client sends and reads no byte, and the longest time between two
+# requests of a connection, in seconds.
 STALL_S: Final = 20
 IDLE_S: Final = 60
-# Connections of one address; a tenth of it when few are left.
+# The most connections of one address. If few connections are left, a tenth of it.
 ADDRESS_CONNECTIONS_MAX: Final = 3_000
 
-# The first line of our part, by which the script sees that it was inserted.
+# The first of our lines, by which the script recognises that the lines were inserted.
 MARK: Final = "# Callboard's limits"
 ANCHOR: Final = "frontend http_frontend"
 
 _LINES, _TABLES = "front.cfg", "tables.cfg"
 
-# Descriptors that HAProxy needs of each connection (both sides, and its share of splicing pipes),
-# and beside them.
+# The file descriptors that HAProxy needs for each connection (both sides, and its share of splicing
+# pipes), and for everything else.
 _DESCRIPTORS_EACH, _DESCRIPTORS_BESIDE = 3, 300
-# With "?1" Serve does not watch for the end of a request's client.
+# If this header is "?1", Serve does not cancel a request whose client disconnects.
 _UNWATCHED: Final = "x-request-disconnect-disabled"
-# Serve reads the first two from any client: one ends requests early, the other keeps those whose
-# client has left. The others say where a request comes from, which is said by `PEER_HEADER` alone.
-# Serve decodes two headers as UTF-8 and ends with an error where they are none: the one is not
-# used here, the other is kept where it is ASCII.
+# Headers that clients must not set.
+# - Serve decodes `serve_multiplexed_model_id` and `x-request-id` as UTF-8, and fails if they are
+#   not. Callboard does not use the first. `front_lines` keeps the second if it is ASCII.
+# - `x-request-timeout-seconds` would make Serve end a request early, and `_UNWATCHED` would make it
+#   continue a request whose client has disconnected.
+# - The others name the client's address, which only `PEER_HEADER` may do.
 _REMOVED_HEADERS: Final = (
     "serve_multiplexed_model_id",
     "x-request-timeout-seconds",
@@ -65,20 +69,20 @@ _REMOVED_HEADERS: Final = (
     "x-real-ip",
     "forwarded",
 )
-# As many trusted proxies in a row are looked behind.
+# The most addresses of `X-Forwarded-For` that are evaluated, from the last one.
 PROXIES_MAX: Final = 4
 _KNOWN_METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
-# The address that a request is counted under.
+# The variable with the address under which a request is counted.
 CALLER: Final = "txn.caller"
 _NO_BODY: Final = "{ method GET HEAD DELETE OPTIONS }"
 _LOOPBACK: Final = "127.0.0.1"
-# Serve publishes HAProxy's counters on all interfaces. The API's own line has the same form where
-# Serve is told to listen on all interfaces: only the sections of the counters are rewritten.
+# Serve binds HAProxy's counters to all interfaces, so they are moved to loopback. The API's own
+# `bind` line can have the same form, so only the sections of the counters are rewritten.
 _TO_LOOPBACK: Final = (
     r"/^(frontend prometheus|listen stats)$/,/^ *bind /"
     r"s/^( *bind )\*?:([0-9]+)$/\1127.0.0.1:\2/"
 )
-# Serve's own errors of a backend, and its reply while it knows none.
+# Replaces Serve's pages for the errors of a backend, and its reply while there is no backend.
 _PAGES: Final = (
     r"s|^( *errorfile (50[234]) ).*|\1{folder}/\2.http|;"
     r"/^backend default_backend$/,/return/"
@@ -103,12 +107,13 @@ exec {haproxy} "$@" -f {tables}
 
 
 def write_front(folder: Path, settings: Settings, keys: DeploymentKeys) -> Path:
-    """Write the script that starts HAProxy with our limits, and what it needs.
+    """Write the script that starts HAProxy with our lines, and the files that it needs.
 
     Args:
-        folder: where; private to the user, for the peer token is in it.
-        settings: the deployment's.
-        keys: the deployment's.
+        folder: the folder for the files; it is private to the user, because the lines contain the
+            peer token.
+        settings: the deployment's settings.
+        keys: the deployment's keys.
 
     Returns: the script's path, for `RAY_SERVE_HAPROXY_BINARY_PATH`.
     """
@@ -131,15 +136,16 @@ def write_front(folder: Path, settings: Settings, keys: DeploymentKeys) -> Path:
 
 
 def serve_host(settings: Settings) -> str:
-    """Return the address that Serve is told to listen at: its replicas listen there, too.
+    """Return the address on which Serve and its replicas listen.
 
-    HAProxies of other machines reach the replicas of a cluster. On one machine only its own does.
+    In a cluster, the HAProxies of other machines connect to the replicas. On a single machine only
+    the local HAProxy does, so loopback is enough.
     """
     return settings.host if settings.machines_max > 1 else _LOOPBACK
 
 
 def _to_host(host: str) -> str:
-    """Return the command that moves the API from Serve's loopback to the host of the settings."""
+    """Return the sed command that binds the API to the settings' host instead of loopback."""
     both_families = " v4v6" if host == "::" else ""
     return (
         rf"/^{ANCHOR}$/,/^ *bind /s/^( *bind ){re.escape(_LOOPBACK)}:([0-9]+)$"
@@ -148,12 +154,14 @@ def _to_host(host: str) -> str:
 
 
 def write_lines(folder: Path, settings: Settings, keys: DeploymentKeys) -> None:
-    """Write what the script inserts; HAProxy has it with its next start or reload.
+    """Write the lines and pages that the script inserts; HAProxy reads them at its next start.
 
-    Not the script: among Ray's processes the environment names it as HAProxy's program.
+    The script itself stays the same, because the environment of running processes names it.
 
     Args:
-        folder: as of `write_front`, which has made it.
+        folder: the folder that `write_front` created.
+        settings: the deployment's settings.
+        keys: the deployment's keys.
     """
     for status, refusal in own_refusals().items():
         _write(folder / f"{status}.http", page(refusal, settings), 0o600)
@@ -163,10 +171,10 @@ def write_lines(folder: Path, settings: Settings, keys: DeploymentKeys) -> None:
 
 
 def front_lines(folder: Path, settings: Settings, keys: DeploymentKeys) -> list[str]:
-    """Return the lines of the frontend."""
+    """Return the lines that are inserted into the frontend, in their order of evaluation."""
     most = ADDRESS_CONNECTIONS_MAX
     scarce = connections_possible(settings.connections_max) * 3 // 4
-    # The connections of a trusted proxy are those of many callers.
+    # A trusted proxy has no limit: its connections belong to many callers.
     proxies = " ".join(settings.trusted_proxies)
     unless_proxy = f" unless {{ src {proxies} }}" if proxies else ""
     caller = f"{peer_tokens(keys)[0]} %[var({CALLER})]"
@@ -174,8 +182,8 @@ def front_lines(folder: Path, settings: Settings, keys: DeploymentKeys) -> list[
     refusal = quoted(problem_text(crowded, ""))
     return [
         f"    {MARK}: decision http-edge.",
-        # A request's headers, and its body up to one buffer, must be here within this time. Only
-        # then does it go to a replica: one that trickles in waits here and holds no place there.
+        # A request's headers, and its body up to the size of one buffer, must arrive within this
+        # time. HAProxy forwards the request only then, so a slow client occupies no replica.
         f"    timeout http-request {HEADER_S}s",
         "    option http-buffer-request",
         f"    timeout client {STALL_S}s",
@@ -183,7 +191,7 @@ def front_lines(folder: Path, settings: Settings, keys: DeploymentKeys) -> list[
         *(f"    errorfile {status} {folder}/{status}.http" for status in own_refusals()),
         "    stick-table type ipv6 size 100k expire 1m store conn_cur",
         f"    tcp-request connection track-sc0 src,ipmask(32,64){unless_proxy}",
-        # When connections get scarce, one address holds few of them and others can still connect.
+        # If few connections are left, the lower limit applies, so that other addresses can connect.
         f"    tcp-request connection reject if {{ sc0_conn_cur gt {max(1, most // 10)} }}"
         f" {{ fe_conn gt {scarce} }}",
         f"    tcp-request connection reject if {{ sc0_conn_cur gt {most + most // 10} }}",
@@ -191,18 +199,20 @@ def front_lines(folder: Path, settings: Settings, keys: DeploymentKeys) -> list[
         *reply_lines(settings),
         "    http-request return status 429 content-type application/problem+json"
         f' hdr retry-after 1 string "{refusal}" if {{ sc0_conn_cur gt {most} }}',
-        # A body that no operation asks for is read into the replica's memory, without a bound.
+        # No operation with these methods has a body. Refused here, because a replica would read the
+        # body into memory without a limit.
         f"    http-request deny deny_status 413 if {_NO_BODY} {{ req.body_size gt {BODY_MAX} }}",
         f"    http-request deny deny_status 400 if {_NO_BODY}"
         " { req.hdr(transfer-encoding) -m found }",
-        # Without a path: CONNECT, and OPTIONS of the whole server.
+        # CONNECT, and OPTIONS for the whole server, have no path.
         "    http-request set-path / if !{ path -m beg / }",
-        # The HTTP server of a replica refuses those that it does not know by a text of its own.
+        # For unknown methods, the HTTP server of a replica replies with a plain text.
         f"    http-request set-method {UNKNOWN_METHOD} if !{{ method {' '.join(_KNOWN_METHODS)} }}",
-        # Serve answers these by texts: the first is for probes, the other tells how it is set up.
+        # Serve answers paths below /-/ with plain texts. /-/healthz is for probes, and another path
+        # shows the configuration.
         "    http-request set-path /ready if { path -i /-/healthz }",
         "    http-request set-path /%[path] if { path -i -m beg /-/ }",
-        # Nothing here is spoken but HTTP.
+        # The service supports no protocol but HTTP.
         "    http-request del-header upgrade",
         *preflight_lines(settings),
         f"    http-request set-var({PATH}) path,regsub(^/+,/)",
@@ -210,9 +220,9 @@ def front_lines(folder: Path, settings: Settings, keys: DeploymentKeys) -> list[
         *(f"    http-request del-header {name}" for name in _REMOVED_HEADERS),
         "    http-request del-header x-request-id unless"
         " { req.fhdr(x-request-id) -m reg '^[ -~]*$' }",
-        # A change runs to its end whatever its client does; watching costs a replica two tasks.
-        # Decision fairness-and-long-work. A suggestion changes nothing, and its model may take
-        # long (0295).
+        # A write is not cancelled if its client disconnects, and watching the client takes two
+        # tasks. A held reply and a suggestion are watched: they can take long, and stopping them
+        # is safe. Decision fairness-and-long-work (0295).
         f"    http-request set-header {_UNWATCHED} ?1 if !{{ method GET HEAD }}"
         f" !{{ req.hdr(prefer) -m found }} !{{ var({PATH}) -m str /v1/workflows/suggest }}",
         f'    http-request set-header {PEER_HEADER.decode()} "{caller}"',
@@ -221,7 +231,7 @@ def front_lines(folder: Path, settings: Settings, keys: DeploymentKeys) -> list[
 
 
 def _json_lines(folder: Path) -> list[str]:
-    """Return the lines that replace the texts of Serve, its proxy and the replicas' HTTP server."""
+    """Return the lines that replace plain-text errors of Serve and of the replicas' HTTP server."""
     is_text = "{ res.hdr(content-type) -m beg text/plain }"
     replaced = {400: "400", 408: "408", 503: "503", 500: "500:599"}
     return [
@@ -232,12 +242,12 @@ def _json_lines(folder: Path) -> list[str]:
 
 
 def _address_lines(proxies: Sequence[str]) -> list[str]:
-    """Return the lines that find out whose address a request is counted under."""
+    """Return the lines that set `CALLER`, the address under which a request is counted."""
     lines = [f"    http-request set-var({CALLER}) src"]
     if not proxies:
         return lines
-    # A comma inside an open quotation mark parts nothing for HAProxy: such a caller would be
-    # counted under its proxy.
+    # HAProxy does not split the header at a comma inside quotation marks. A caller that sends one
+    # would be counted under the proxy's address.
     lines.append(
         f"    http-request deny deny_status 400 if {{ src {' '.join(proxies)} }}"
         ' { req.hdr(x-forwarded-for) -m sub \\" }'
@@ -245,7 +255,8 @@ def _address_lines(proxies: Sequence[str]) -> list[str]:
     seen = ""
     for back in range(1, PROXIES_MAX + 1):
         named = f"req.hdr_ip(x-forwarded-for,-{back})"
-        seen += f" {{ {named} -m found }}"  # all of them: behind one that is none, all is hearsay
+        # All later elements must be addresses. What precedes an invalid element is not trusted.
+        seen += f" {{ {named} -m found }}"
         lines.append(
             f"    http-request set-var({CALLER}) {named}"
             f" if {{ var({CALLER}) -m ip {' '.join(proxies)} }}{seen}"
@@ -254,7 +265,7 @@ def _address_lines(proxies: Sequence[str]) -> list[str]:
 
 
 def connections_possible(wanted: int) -> int:
-    """Return how many connections the limit of open files allows, at most `wanted`."""
+    """Return the number of connections that the limit of open files allows, at most `wanted`."""
     _, files_max = resource.getrlimit(resource.RLIMIT_NOFILE)
     if files_max == resource.RLIM_INFINITY:
         return wanted
@@ -262,7 +273,7 @@ def connections_possible(wanted: int) -> int:
 
 
 def _write_program(folder: Path, original: Path, settings: Settings) -> Path:
-    """Write the program that runs: HAProxy with the texts of `error_pages.py`."""
+    """Write the copy of HAProxy that runs, with our pages for its built-in errors."""
     refusals = own_refusals()
     pages = {status: page(refusals[status], settings) for status in (400, 408, 413, 500)}
     program = folder / "haproxy"
@@ -271,7 +282,7 @@ def _write_program(folder: Path, original: Path, settings: Settings) -> Path:
 
 
 def _write(path: Path, content: bytes, mode: int) -> None:
-    """Write a file whole: HAProxy may be starting with the one of before."""
+    """Replace a file atomically, because HAProxy may be reading the previous one."""
     fresh = path.with_name(f"{path.name}.new")
     fresh.touch(mode=mode)
     fresh.chmod(mode)

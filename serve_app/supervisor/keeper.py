@@ -1,12 +1,11 @@
-"""Keeps a deployment's parts on this machine alive: starts, restarts and ends them.
+"""Starts, supervises and ends the parts of a deployment on this machine: Ray, Postgres, the API.
 
-Start order: leftovers of an earlier run are ended; Ray and Postgres start side by side; the schema
-is migrated; the API is deployed. Postgres and Ray are children that end with this process even
-after `kill -9`. Everything durable lies in Postgres, so a head that died is replaced by a new one
-and the API deployed again. The head of a cluster also keeps Ray's own state and is the same head
-again; a worker of a cluster has Ray only (decision cluster-and-releases). This file knows
-processes, not the
-command line.
+Start order: end leftovers of an earlier run; start Ray and Postgres at the same time; migrate the
+schema; deploy the API. Postgres and Ray are child processes that end with this process, even if it
+is killed by SIGKILL. All durable data is in Postgres, so when Ray ends, a new Ray is started and
+the API is deployed again. The head of a cluster also stores Ray's own state, so a restarted head
+knows its machines and actors. A worker runs only Ray (decision cluster-and-releases). This file
+knows processes, not the command line.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ from serve_app.supervisor.standstill import LOOK_S, Standstill
 ROOT = Path(__file__).resolve().parent.parent.parent
 RAY_START_TIMEOUT_S = 120.0
 _RAY_READY = "Ray runtime started"
-# The first port of the machines of a cluster, which must know each other's.
+# The default of a machine's first port in a cluster, where machines must know each other's ports.
 CLUSTER_PORTS_FROM = 12_000
 _API_OFFSET = 10
 _RETRY_PAUSES_S = (0.1, 0.5, 2.0, 5.0)
@@ -48,15 +47,15 @@ _STOP_GRACE_S = 1.0
 
 
 class StartFailed(RuntimeError):
-    """A part did not start; the text holds its last log lines and what to do."""
+    """A part did not start; the message has the last lines of its log and what to do."""
 
 
 class Keeper:
-    """One deployment, or a machine's part of one, under this process's care.
+    """Starts and supervises a deployment, or this machine's part of a cluster.
 
     Args:
-        loaded: its settings.
-        say: gets a line for people about each thing that happens.
+        loaded: the deployment's settings.
+        say: prints a line of progress.
         place: whether this machine stands alone or belongs to a cluster.
         ports_from: the first of the machine's ports in a cluster.
     """
@@ -91,17 +90,17 @@ class Keeper:
 
     @property
     def ready(self) -> str:
-        """Return what a start has reached, in words for people."""
+        """Return a sentence for people that says what is ready after a start."""
         if self._place.is_head:
             return f"callboard is ready at {self.url}"
-        # Serve starts the replica and HAProxy of a machine when it sees the machine.
+        # On a worker the API is not ready yet: Serve starts its replica and HAProxy later.
         return f"this machine belongs to the cluster of {self._place.head}"
 
     def start(self) -> None:
-        """Start every part; return when the API answers, on a worker when Ray has joined.
+        """Start all parts; return when the API answers, or on a worker when Ray has started.
 
         Raises:
-            AlreadyRunning: another process keeps this deployment.
+            AlreadyRunning: another process supervises this deployment.
             DeploymentError, EmbeddedPostgresError, StartFailed: a part cannot start.
         """
         self._lock = self._deployment.lock()
@@ -133,7 +132,7 @@ class Keeper:
         (self._deployment.url_file).write_text(f"{self.url}\n", encoding="utf-8")
 
     def watch(self) -> None:
-        """Restart what dies or freezes, for ever; ends by an exception of a signal handler only."""
+        """Restart ended and frozen parts, until a signal handler raises an exception."""
         failures = 0
         while True:
             try:
@@ -146,7 +145,7 @@ class Keeper:
                 time.sleep(pause_s)
 
     def stop(self) -> None:
-        """End every part and remove the run folder; returns when nothing is left."""
+        """End all parts and remove the run folder; return when no process is left."""
         if self._lock is None:
             return
         end_marked(self._deployment.id, self._deployment.run_folder, grace_s=_STOP_GRACE_S)
@@ -155,7 +154,8 @@ class Keeper:
         if self._ports:
             self._ports.close()
         if self._node:
-            # An ordered end forgets the cluster; after a crash its head finds it there.
+            # Ray's state is for a restart after a crash. After an orderly end, a new cluster is
+            # started.
             shutil.rmtree(self._deployment.gcs_folder, ignore_errors=True)
         shutil.rmtree(self._deployment.run_folder, ignore_errors=True)
         self._deployment.url_file.unlink(missing_ok=True)
@@ -163,7 +163,7 @@ class Keeper:
     # --- parts ------------------------------------------------------------------------------------
 
     def _choose_variables(self) -> None:
-        """Decide where the database and the API are, and what children must know of it."""
+        """Choose the address of the database and the API's port, and the children's variables."""
         changed = {"run_folder": str(self._deployment.run_folder)}
         if not self._settings.database_url:
             self._postgres = EmbeddedPostgres(
@@ -221,7 +221,10 @@ class Keeper:
             time.sleep(0.02)
 
     def _finish_start(self, *options: str) -> None:
-        """Deploy the API on a head; on a worker wait for Ray: Serve starts its replica itself."""
+        """Deploy the API on the head, or wait for Ray on a worker.
+
+        Serve starts the replica of a worker itself.
+        """
         if self._place.is_head:
             self._deploy(*options)
         else:
@@ -229,9 +232,9 @@ class Keeper:
         self._is_whole = True
 
     def _deploy(self, *options: str) -> None:
-        """Deploy the API; Ray is being started by the caller.
+        """Wait until Ray has started, and deploy the API.
 
-        The deploying program loads its modules, seconds of work, while Ray starts.
+        The deploying program needs seconds to load its modules, so it is started while Ray starts.
         """
         command = ["serve_app.supervisor.deploy", "--after-input", *options]
         advice = "the API did not start; its log says why"
@@ -241,7 +244,7 @@ class Keeper:
             self._node.end_client_server()
             self._say("deploying the API")
             assert step.stdin is not None
-            with suppress(BrokenPipeError):  # it has failed already; its log says why
+            with suppress(BrokenPipeError):  # the program has failed already; its log says why
                 step.stdin.write(b"the cluster is there\n")
 
     def _migrate(self) -> None:
@@ -264,15 +267,22 @@ class Keeper:
     def _step(
         self, module: list[str], log_name: str, environment: dict[str, str], advice: str
     ) -> Iterator[subprocess.Popen[bytes]]:
-        """Start a module, tethered to this process; after the block follow it to its end.
+        """Run a module as a child that ends with this process; after the block, wait for its end.
 
-        Its lines are passed on and into its log.
+        The child's output is written to its log, and its standard output is also printed.
 
-        In the run folder: Ray lets the actors that a driver makes search its working folder before
-        all others, so in that of a release no actor could ever be of another one.
+        The child's working folder is the run folder. An actor imports modules first from the
+        working folder of the driver that created it. If that were a release's folder, an actor
+        could never be of another release.
+
+        Args:
+            module: the module and its arguments.
+            log_name: the name of the log file.
+            environment: the child's environment.
+            advice: the beginning of the error message.
 
         Raises:
-            StartFailed: it did not succeed.
+            StartFailed: the module's exit status is not 0.
         """
         log = self._deployment.logs / log_name
         command = tethered_command([self._release.python, "-m", *module], end_signal=signal.SIGKILL)
@@ -303,18 +313,20 @@ class Keeper:
             self._say("Postgres is back")
 
     def _heal(self) -> None:
-        """Wait a moment; restart what is found dead or frozen."""
+        """Restart the parts that have ended or are frozen; else wait `LOOK_S` or until one ends."""
         assert self._ray is not None
         assert self._node is not None
         self._heal_postgres()
-        # Found once per start: reading all of /proc takes milliseconds, this runs for ever.
+        # The processes are searched once per start, because reading all of /proc takes
+        # milliseconds and this method runs every two seconds.
         self._vital = self._vital or self._node.vital_processes()
         if reason := self._lost_ray():
             self._say(f"{reason}; starting it again")
             end_marked(self._deployment.id, self._deployment.run_folder, grace_s=0)
             self._restart_ray()
         if not self._is_whole:
-            # What an earlier try has deployed, or other machines have kept alive, stays.
+            # The application is kept if it still runs: an earlier attempt may have deployed it, or
+            # replicas on other machines may have survived.
             self._finish_start("--keep-application")
             self._say(f"Ray is back, {self.ready}")
             return
@@ -325,7 +337,7 @@ class Keeper:
         wait_end(watched, LOOK_S)
 
     def _lost_ray(self) -> str:
-        """Return why Ray has to be started again, nothing while it runs."""
+        """Return why Ray must be started again, empty while Ray runs."""
         assert self._ray is not None
         if self._ray.poll() is not None or self._vital is None or wait_end(self._vital, 0):
             return "Ray has ended"
@@ -342,9 +354,9 @@ class Keeper:
 
 
 def clear_leftovers(deployment: Deployment, say: Callable[[str], None]) -> int:
-    """End what an earlier run of a deployment left behind; return the number of processes.
+    """End the processes that an earlier run of a deployment left behind; return their number.
 
-    The caller holds the deployment's lock, or knows that its holder is gone.
+    The caller must hold the deployment's lock, or know that its holder has ended.
     """
     ended = end_marked(deployment.id, deployment.run_folder, grace_s=0)
     if ended:

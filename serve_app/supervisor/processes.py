@@ -1,11 +1,10 @@
-"""Finding and ending the processes of one deployment, also those whose parents have ended.
+"""Finds and ends the processes of one deployment, also those whose parents have ended.
 
-Every process of a deployment carries its mark in the environment it was started with, and the
-kernel shows that environment in `/proc`. So leftovers of a supervisor that was killed are found
-by what they are, never by a process id that may belong to a stranger by now. Ray's agents overwrite
-the beginning of their environment, and the mark with it where it stood there: whose beginning is
-gone is found by its working folder. (So is the embedded Postgres, by `ledger/embedded/server.py`.)
-Decision cluster-and-releases.
+Every process of a deployment has the deployment's mark in its environment, which the kernel shows
+in `/proc`. So the processes of a killed supervisor are found by the mark. A stored process id could
+belong to another process by then. Ray's agents overwrite the beginning of their environment, and
+perhaps the mark. A process with an overwritten environment is found by its working folder, and so
+is the embedded Postgres (`ledger/embedded/server.py`). Decision cluster-and-releases.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ _POLL_S = 0.02
 
 
 def saying() -> Callable[[str], None]:
-    """Return what tells people a line, after the seconds since now."""
+    """Return a function that prints a line after the seconds since this call."""
     began = time.monotonic()
 
     def say(line: str) -> None:
-        with suppress(BrokenPipeError):  # nobody reads any more; the deployment runs on
+        with suppress(BrokenPipeError):  # the reader has ended, but the deployment continues
             sys.stdout.write(f"[{time.monotonic() - began:5.1f} s] {line}\n")
             sys.stdout.flush()
 
@@ -37,12 +36,12 @@ def saying() -> Callable[[str], None]:
 
 
 def marked_processes(mark: str, run_folder: Path | None = None) -> list[int]:
-    """Return the ids of all processes that carry a mark, not the caller's own nor its parent's.
+    """Return the ids of all processes with a mark, except this process and its parent.
 
     Args:
-        mark: a deployment's id, for all its runs, or `id.run` for one of them.
-        run_folder: where processes work that are found although they have overwritten the
-            beginning of their environment, whatever their run; None finds none of them.
+        mark: a deployment's id, for all its runs; or `id.run`, for one run.
+        run_folder: the deployment's run folder. Processes that work in it and have overwritten the
+            beginning of their environment are found too, of all runs. None: they are not found.
     """
     wanted = f"{DEPLOYMENT_MARK}={mark}".encode()
     own = {os.getpid(), os.getppid()}
@@ -56,19 +55,20 @@ def marked_processes(mark: str, run_folder: Path | None = None) -> list[int]:
             variables = environment.split(b"\0")
             if any(text == wanted or text.startswith(wanted + b".") for text in variables) or (
                 run_folder is not None
-                # Overwritten, not empty: `env -i` starts shells without any variable.
+                # A zero byte at the beginning shows an overwritten environment. An empty one does
+                # not count: `env -i` starts processes without variables.
                 and environment.startswith(b"\0")
                 and os.readlink(f"/proc/{entry}/cwd")
                 in (str(run_folder), f"{run_folder} (deleted)")
             ):
                 found.append(int(entry))
         except OSError:
-            continue  # it ended, or belongs to another user
+            continue  # the process has ended, or belongs to another user
     return found
 
 
 def told_of(pid: int, file: str) -> str:
-    """Return what the kernel tells of a process in a file of `/proc`, nothing when it is gone."""
+    """Return the text of a process's file in `/proc`, empty if the process has ended."""
     path = f"/proc/{pid}/{file}"
     with suppress(OSError), open(path, encoding="utf-8", errors="surrogateescape") as found:
         return found.read()
@@ -76,39 +76,39 @@ def told_of(pid: int, file: str) -> str:
 
 
 def process_name(pid: int) -> str:
-    """Return the name of a process as the kernel knows it, empty when it is gone."""
+    """Return the kernel's name of a process, empty if the process has ended."""
     return told_of(pid, "comm").strip()
 
 
 def command_of(pid: int) -> list[str]:
-    """Return the words of a process's command line."""
+    """Return the arguments of a process's command line."""
     return told_of(pid, "cmdline").split("\0")
 
 
 def environment_of(pid: int) -> dict[str, str]:
-    """Return the variables that a process was started with, none when it is gone."""
+    """Return the environment that a process was started with, empty if it has ended."""
     pairs = (text.partition("=") for text in told_of(pid, "environ").split("\0"))
     return {name: value for name, _, value in pairs if name}
 
 
 def send(pids: Iterable[int], number: signal.Signals) -> None:
-    """Send a signal to processes; those that have ended are passed over."""
+    """Send a signal to processes; ignore those that have ended."""
     for pid in pids:
         with suppress(ProcessLookupError):
             os.kill(pid, number)
 
 
 def end_marked(mark: str, run_folder: Path | None = None, *, grace_s: float) -> int:
-    """End every marked process and return how many there were, when all are gone.
+    """End all processes with a mark, wait until they have ended, and return their number.
 
     Args:
-        mark, run_folder: as for `marked_processes`.
-        grace_s: seconds between asking (SIGTERM) and forcing (SIGKILL); 0 forces at once.
+        mark, run_folder: see `marked_processes`.
+        grace_s: seconds between SIGTERM and SIGKILL; 0 sends SIGKILL at once.
     """
     ended: set[int] = set()
     forced_at = time.monotonic() + grace_s
     asked: set[int] = set()
-    # Started processes start others while they end, so this looks again until none is found.
+    # Ending processes may start others, so the search is repeated until it finds none.
     while pids := marked_processes(mark, run_folder):
         ended.update(pids)
         if time.monotonic() >= forced_at:
@@ -122,18 +122,18 @@ def end_marked(mark: str, run_folder: Path | None = None, *, grace_s: float) -> 
 
 
 def reap() -> None:
-    """Collect ended children that no caller waits for."""
+    """Reap ended children that no other code waits for."""
     with suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
 
 
 def wait_end(pids: Iterable[int], timeout_s: float | None) -> set[int]:
-    """Wait until one of the processes ends and return those that have.
+    """Wait until one of the processes ends, and return the processes that have ended.
 
     Args:
-        pids: process ids; one that is gone already counts as ended.
-        timeout_s: seconds at most; None waits for ever.
+        pids: process ids; a process that does not exist counts as ended.
+        timeout_s: the longest wait in seconds; None waits without a limit.
     """
     poller = select.poll()
     watched: dict[int, int] = {}

@@ -1,9 +1,9 @@
-"""What HAProxy adds to every reply, its own included: security headers, and CORS where it is on.
+"""HAProxy lines that add headers to every reply: security headers, and CORS headers if enabled.
 
-One place for all replies: those of replicas, those of Serve, and those that HAProxy makes itself.
-A reply that has a content security policy of its own keeps it (`serve_app/openapi/docs_page.py`).
-No origin may read replies unless `cors_origins` names it, and no cookie is ever a credential here,
-so `access-control-allow-credentials` is never sent. Decision http-edge.
+HAProxy adds them to the replies of replicas, of Serve and of HAProxy itself. A reply that already
+has a content security policy keeps it (`serve_app/openapi/docs_page.py`). Web pages of other
+origins may read replies only if `cors_origins` names their origin. The service uses no cookies, so
+`access-control-allow-credentials` is never sent. Decision http-edge.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from core.settings import ANY_ORIGIN, Settings
 _NO_CONTENT_RUNS: Final = "default-src 'none'; frame-ancestors 'none'"
 _POLICY: Final = "content-security-policy"
 _YEAR_S: Final = 31_536_000
-# How long a browser may remember the answer to a preflight.
+# How long a browser may cache the reply to a preflight request, in seconds.
 _PREFLIGHT_KEPT_S: Final = 600
 _METHODS: Final = "GET, HEAD, POST, PUT, PATCH, DELETE"
 _SENT: Final = (
@@ -30,7 +30,7 @@ _ORIGIN: Final = "txn.cors_origin"
 
 
 def security_headers(settings: Settings) -> tuple[tuple[str, str], ...]:
-    """Return the headers of every reply, names in lower case."""
+    """Return the security headers of every reply; names are in lower case."""
     headers = (
         ("cache-control", "no-store"),
         (_POLICY, _NO_CONTENT_RUNS),
@@ -44,7 +44,7 @@ def security_headers(settings: Settings) -> tuple[tuple[str, str], ...]:
 
 
 def reply_lines(settings: Settings) -> list[str]:
-    """Return the lines of the frontend that add headers; in front of every rule that answers."""
+    """Return the lines that add the headers; they must precede every line that sends a reply."""
     lines = [
         f'    http-after-response set-header {name} "{value}"'
         + (f" unless {{ res.hdr({name}) -m found }}" if name == _POLICY else "")
@@ -69,9 +69,9 @@ def reply_lines(settings: Settings) -> list[str]:
 
 
 def preflight_lines(settings: Settings) -> list[str]:
-    """Return the lines that answer the preflight of an origin that is listed.
+    """Return the lines that answer preflight requests of the origins in `cors_origins`.
 
-    One of another origin goes on to the replicas, which know no OPTIONS: 405.
+    Preflight requests of other origins go to the replicas, which reply 405 to OPTIONS.
     """
     if not settings.cors_origins:
         return []

@@ -1,10 +1,10 @@
-"""Ends a deployment's processes when their supervisor dies without a chance to do so itself.
+"""Ends a deployment's processes after its supervisor was killed.
 
-Most of them end by the kernel's signal, but HAProxy and Ray's agents are grandchildren that no
-signal ends: a HAProxy that survives `kill -9` of the supervisor would keep the port of the API. The
-sentinel waits for the supervisor's end and then ends what carries the mark of *its* run; a new run
-of the same deployment carries another one. Whose mark is overwritten is ended at once, while no new
-run can have started any. `python -m serve_app.supervisor.sentinel PID MARK FOLDER`.
+The kernel ends the supervisor's children with it, but HAProxy and Ray's agents are not children. An
+HAProxy that survives a killed supervisor would keep the port of the API in use. So the sentinel
+waits for the supervisor's end, and then ends the processes with the mark of its run. A new run of
+the same deployment has another mark. Processes whose mark is overwritten are ended at once, before
+a new run can have started such processes. `python -m serve_app.supervisor.sentinel PID MARK FOLDER`
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from serve_app.supervisor.processes import end_marked, marked_processes, send, w
 
 
 def main() -> int:
-    """Wait for the end of process `argv[1]`, then end all others that carry mark `argv[2]`.
+    """Wait for the end of process `argv[1]`, then end all processes with the mark `argv[2]`.
 
-    Those that have overwritten it work in the folder `argv[3]`.
+    `argv[3]` is the run folder, by which processes with an overwritten mark are found.
     """
     supervisor, mark, run_folder = int(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
     wait_end([supervisor], None)

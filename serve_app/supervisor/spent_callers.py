@@ -1,12 +1,15 @@
-"""HAProxy refuses callers whose minute is spent by itself, after a replica has refused one call.
+"""HAProxy lines that refuse callers over their rate limit, without asking a replica each time.
 
-Theory of operation: the reply that refuses a call beyond its rate limit carries `SPENT_HEADER`:
-until when (Unix time, seconds) and the limit. HAProxy takes it out, and keeps both for the caller
-(the credential, or without one the address) and the class, read or write, by the hash of both.
-Until then it answers that caller's requests of the class itself, with the reply that a replica
-would give. A refusal costs a replica half a millisecond, and 80 at once delay everybody; HAProxy
-needs a twentieth of it. Entries end after a minute whatever a clock says, so a clock that steps
-back keeps no caller out for longer. Operations that count as something else than their method says
+Theory of operation: when a replica refuses a request over the rate limit, its reply has the header
+`SPENT_HEADER` with the end of the refusal (Unix time, seconds) and the limit. HAProxy removes the
+header and stores both values in a table. The key is the hash of the caller (its credential, or its
+address without one) and of the class of the request (read or write). Until the end of the refusal,
+HAProxy itself answers the caller's requests of this class, with the reply that a replica would
+give.
+
+A refusal takes a replica half a millisecond, and 80 at the same time delay all callers. HAProxy
+needs a twentieth of that. Entries expire after a minute by HAProxy's own timer, so a clock that is
+set back refuses no caller for longer. Operations whose class differs from that of their method
 always go to a replica. Decision limits-and-admission.
 """
 
@@ -21,12 +24,12 @@ from serve_app.callers.limits import SPENT_HEADER
 from serve_app.http.errors import PROBLEM_TYPE, STATUS, problem_text
 
 _TABLE: Final = "callboard_spent"
-# The variable that has the path as it is routed, with one slash before it however many were sent.
+# The variable with the request's path, with a single slash at the beginning.
 PATH: Final = "txn.spent_path"
 _ENTRIES_MAX: Final = 50_000
 _HEADER: Final = SPENT_HEADER.decode()
 _WINDOW_S: Final = WINDOW_MS // 1_000
-# What is not a read comes by another method than GET or HEAD and counts as a write, but for these.
+# A request with another method than GET or HEAD counts as a write, except requests for these paths.
 NOT_WRITES: Final = (
     "/v1/workflows/nodeResult",
     "/v1/workflows/publish/bulk",
@@ -41,16 +44,16 @@ NOT_WRITES: Final = (
     "/v1/signed-results/{node}/verify",
     "/v1/federation/peers/heartbeat",
 )
-# What is not counted at all, besides what is in the list above.
+# Paths whose requests are not counted.
 UNCOUNTED: Final = ("/", "/health", "/ready", "/openapi.json", "/docs")
-# A publish whose body says so is a dry run, which counts as a read.
+# Paths whose requests count as reads if their body asks for a dry run, else as writes.
 WRITES_BY_BODY: Final = ("/v1/workflows/publish",)
-# As much of a body as HAProxy is sure to have seen.
+# The bytes of a body that HAProxy has certainly received. Longer bodies may contain `dryRun` later.
 _SEEN_BYTES: Final = 8_192
 
 
 def table_lines() -> list[str]:
-    """Return the section that holds the table."""
+    """Return the configuration section with the table of refused callers."""
     return [
         f"backend {_TABLE}",
         f"    stick-table type binary len 20 size {_ENTRIES_MAX} expire {_WINDOW_S}s store gpt(2)",
@@ -58,14 +61,15 @@ def table_lines() -> list[str]:
 
 
 def refusing_lines(address: str) -> list[str]:
-    """Return the lines of the frontend, which come after the one that sets `PATH`.
+    """Return the lines for the frontend; they must follow the line that sets `PATH`.
 
     Args:
-        address: the variable that has the address of who calls.
+        address: the variable with the caller's address.
     """
     not_writes = "|".join(_pattern(path) for path in NOT_WRITES)
     by_body = "|".join(_pattern(path) for path in WRITES_BY_BODY)
-    # Whatever another path looks like: a replica decodes what HAProxy cannot.
+    # All other paths are limited, also unknown ones: they may be an encoded form of a known path,
+    # which only a replica decodes.
     is_limited = f"!{{ var({PATH}) -m str {' '.join(UNCOUNTED)} }}"
     is_write = "{ var(txn.spent_class) -m str write }"
     left = "{ var(txn.spent_left) -m int gt 0 }"
@@ -105,11 +109,11 @@ def refusing_lines(address: str) -> list[str]:
         f" {{ var({PATH}) -m reg ^({by_body})/?$ }} {{ req.body_size gt {_SEEN_BYTES} }}",
         f"    http-request set-var(txn.spent_left) int(0) if {is_write}"
         f" {{ var({PATH}) -m reg ^({by_body})/?$ }} {{ req.body -m sub dryRun }}",
-        # Who signed a request is not known here: it counts for no address.
+        # HAProxy does not know the DID that signed a request, so signed requests go to a replica.
         "    http-request set-var(txn.spent_left) int(0) if"
         " { req.fhdr(signature-input) -m found } !{ req.fhdr(authorization) -m found }"
         " !{ req.fhdr(x-api-key) -m found }",
-        # Both times are whole seconds, cut off, so the wait is one more, but for a whole minute.
+        # Both times are rounded down to seconds, so a second is added, up to a whole minute.
         f"    http-request set-var(txn.spent_wait) var(txn.spent_left),add(1) if {left}",
         f"    http-request set-var(txn.spent_wait) int({_WINDOW_S}) if {left}"
         f" {{ var(txn.spent_wait) -m int gt {_WINDOW_S} }}",
@@ -130,7 +134,7 @@ def refusing_lines(address: str) -> list[str]:
 
 
 def quoted(text: str) -> str:
-    """Return a text as it stands between quotation marks in HAProxy's configuration."""
+    """Return a text escaped for a quoted string in HAProxy's configuration."""
     return text.replace('"', '\\"')
 
 

@@ -1,10 +1,10 @@
-"""Whether processes still run, as the kernel tells: for those that end by no signal of their own.
+"""Detects frozen processes of Ray by the kernel's counters; they do not end by themselves.
 
-The main threads of Ray's GCS and raylet wake by their own timers, whatever the cluster does. One
-that has not run since several looks, wants no core and waits for no disk is frozen: stopped by a
-signal, or stuck in a lock. Looks are counted, not seconds: who was frozen together with what it
-watches finds it running at its second look. A process that computes for ever is busy, not frozen.
-Decision process-liveness-and-standby.
+Timers wake the main threads of Ray's GCS and raylet, even in an idle cluster. A main thread that
+has not run for several checks, is not ready to run and does not wait for a disk is frozen: a signal
+has stopped it, or it waits for a lock. Checks are counted instead of seconds. So if the supervisor
+is frozen together with Ray and both continue, the next check finds that Ray runs. A process in an
+endless loop is busy, not frozen. Decision process-liveness-and-standby.
 """
 
 from __future__ import annotations
@@ -15,24 +15,26 @@ from typing import Final
 from serve_app.supervisor.processes import told_of
 
 LOOK_S: Final = 2.0
-# Of looks in a row without a run: 8 to 10 s. An idle main thread was seen to sleep 0.5 s at most.
+# The checks in a row without a run after which a process is frozen, which take 8 to 10 s. An idle
+# main thread was observed to sleep at most 0.5 s.
 LOOKS_MAX: Final = 5
-# Running or ready to run, or waiting for a disk, from which no signal takes it.
+# R: running or ready to run. D: waiting for a disk, which no signal interrupts.
 _BUSY_STATES: Final = ("R", "D")
 _SWITCHES: Final = ("voluntary_ctxt_switches", "nonvoluntary_ctxt_switches")
 
 
 class Standstill:
-    """Counts for how many looks the main thread of each process has not run."""
+    """Counts the checks in a row at which each process's main thread had not run."""
 
     def __init__(self) -> None:
         self._seen: dict[int, tuple[int, int]] = {}
 
     def frozen(self, pids: Iterable[int]) -> list[int]:
-        """Look once and return the processes that have not run in the last `LOOKS_MAX` looks.
+        """Check once; return the processes that have not run for the last `LOOKS_MAX` checks.
 
         Args:
-            pids: all that are watched; others are forgotten. One that has ended is not frozen.
+            pids: all watched processes; the counts of others are dropped. A process that has ended
+                is not frozen.
         """
         seen: dict[int, tuple[int, int]] = {}
         for pid in pids:
@@ -45,9 +47,9 @@ class Standstill:
 
 
 def _main_thread(pid: int) -> tuple[str, int]:
-    """Return the state of a process's main thread and how often it has given up its core."""
+    """Return the state of a process's main thread, and its number of context switches."""
     lines = told_of(pid, "status").splitlines()
     fields = dict(line.split(":", 1) for line in lines if ":" in line)
     if not fields:
-        return _BUSY_STATES[0], 0  # it has ended: others see that
+        return _BUSY_STATES[0], 0  # the process has ended, which other code detects
     return fields["State"].split()[0], sum(int(fields[name]) for name in _SWITCHES)
