@@ -1,1 +1,1 @@
-"""What listens: the HTTP interface, the settings and the processes of a deployment."""
+"""The HTTP interface, the settings and the supervisor of a deployment."""

@@ -1,7 +1,7 @@
-"""The API put together: every operation under its path, behind Starlette's router.
+"""The ASGI application: all operations by path, with Starlette's router.
 
-No framework stands around the router: `serve_app/http/endpoint.py` does what is the same for all
-operations, every failure included. Decisions http-edge and requests-json-and-client.
+No framework wraps the router. `serve_app/http/endpoint.py` does what all operations share, also the
+handling of errors. Decisions http-edge and requests-json-and-client.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from serve_app.services import Services
 class Api:
     """The ASGI application of one replica.
 
-    A path without values is found by its text, since a router that tries one pattern after the
-    other takes a tenth of a small request's time; all others by Starlette's router.
+    Paths without parameters are looked up in a dict. Starlette's router tries the pattern of each
+    route in turn, which takes a tenth of the time of a small request. It finds all other paths.
 
     Args:
-        routes: one per path.
+        routes: one route per path.
     """
 
     def __init__(self, routes: Sequence[Route]) -> None:
@@ -46,14 +46,14 @@ class Api:
         self._fixed = {route.path: route.app for route in routes if not route.param_convertors}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Route a request; a slash within a value of its path parts nothing."""
+        """Route a request; an encoded slash in a path parameter does not separate segments."""
         scope = routed(scope)
         fixed = self._fixed.get(scope["path"]) if scope["type"] == "http" else None
         await (fixed or self.router)(scope, receive, send)
 
 
 def service_version() -> str:
-    """Return the installed version, "unreleased" when run from a source tree alone."""
+    """Return the installed version, "unreleased" if the package is not installed."""
     try:
         return version("callboard")
     except PackageNotFoundError:
@@ -61,7 +61,10 @@ def service_version() -> str:
 
 
 def all_operations() -> tuple[Operation, ...]:
-    """Return every operation that a module of `operations` declares, the busiest first."""
+    """Return all operations that the modules of `operations` declare, those of workflows first.
+
+    The router tries the routes in this order, and operations on workflows are the most frequent.
+    """
     found = walk_packages(operations.__path__, f"{operations.__name__}.")
     names = sorted((one.name for one in found), key=lambda name: name != workflows.__name__)
     described = [one for name in names for one in getattr(import_module(name), "OPERATIONS", ())]
@@ -72,7 +75,7 @@ def create_api(services: Services) -> Api:
     """Build the application of one replica.
 
     Args:
-        services: its connections.
+        services: the replica's connections, stores and caches.
     """
     by_path: dict[str, list[Operation]] = {}
     for operation in all_operations():

@@ -1,7 +1,7 @@
-"""The Ray Serve application: replicas that listen, each with its own connections.
+"""The Ray Serve application: the replicas of the API, and their number.
 
-The only file of this package, besides the entry that deploys it, that knows Ray. What a replica
-does with a request is `serve_app/api.py`'s.
+Besides the programs of the supervisor that deploy and upgrade it, only this file of the package
+imports Ray. `serve_app/api.py` handles a replica's requests.
 """
 
 from __future__ import annotations
@@ -54,19 +54,20 @@ from serve_app.operations.work.model_drafts import model_drafts_of
 from serve_app.services import Services
 from serve_app.settings_from_env import read_settings
 
-# How long replies are kept under their Idempotency-Key.
+# How long the reply to a request with an `Idempotency-Key` is stored, in seconds.
 REPLY_KEPT_S: Final = 86_400
 
 APPLICATION = "callboard"
-# Longer than Serve needs to see that a lost machine's replica has ended: before, it might end
-# one of a machine that lives.
+# How long a lost machine counts for the number of replicas. It must be longer than Serve needs to
+# notice that the machine's replicas have ended. Else Serve, to reduce the number, might end the
+# replicas of a live machine.
 REPLICAS_KEPT_S = 60.0
-# When each machine was last seen, by the monotonic clock of the controller.
+# Key of the policy's state: when each machine was last seen, by the controller's monotonic clock.
 _SEEN_S = "seenS"
-# As little as Ray can count, so that any number of replicas has room on a machine.
+# The smallest share of a resource that Ray supports, so that it never limits the replicas.
 _SHARE_OF_API = 0.0001
-# Serve replaces a replica after three failed checks in a row. No turn of a replica's loop takes as
-# long as one may, 10 s, also on a machine under full load.
+# Serve replaces a replica after three failed health checks in a row. A check fails after 10 s by
+# default. No step of a replica's event loop takes that long, even on a machine under full load.
 FAILED_CHECKS = 3
 
 
@@ -114,7 +115,7 @@ class ApiDeployment:
             model_drafts_of(settings),
             gateway.counters,
         )
-        # Serve starts the replica's server after this.
+        # Called here, because Serve starts the replica's HTTP server after this method.
         serve_whole_replies(self._services.event_tail.stop)
 
     def __serve_build_asgi_app__(self) -> Api:
@@ -124,27 +125,28 @@ class ApiDeployment:
 def build(settings: Settings) -> Any:
     """Return the Serve application of a deployment with these settings.
 
-    Serve has one number of replicas for all machines: by the cores of the smallest that is there.
+    Serve runs the same number of replicas on each machine. The number fits the machine with the
+    fewest cores.
     """
     cores = min(cores_of_machines().values())
     settings = replace(settings, serve_replicas=settings.on_machine(cores).serve_replicas)
     check_s = settings.serve_silence_ms / FAILED_CHECKS / 1_000
-    # No CPUs are reserved: replicas wait for others most of the time, and two cores must also hold
-    # the actors. The bound of a replica is its open requests, refused by
-    # `serve_app/callers/admission.py`; Serve's own, which lets requests wait instead, is so high
-    # that it is never met first, also with all streams of events open.
+    # No CPUs are reserved, because replicas mostly wait, and a machine with two cores must also run
+    # the actors. `serve_app/callers/admission.py` bounds the open requests of a replica and refuses
+    # more. Serve's own bound (`max_ongoing_requests`) would let requests wait instead. It is so
+    # high that it is never reached first, even if all event streams are open.
     deployment: Any = serve.deployment(
         serve.ingress()(ApiDeployment),
         name="api",
         **_replicas(settings),
         max_ongoing_requests=EVENT_STREAMS_MAX
         + max(settings.connections_max, 2 * settings.replica_requests_max),
-        # By default a frozen replica stays for two minutes.
+        # With Serve's defaults, a frozen replica would be replaced only after two minutes.
         health_check_period_s=check_s / 2,
         health_check_timeout_s=check_s,
         graceful_shutdown_wait_loop_s=0.2,
         graceful_shutdown_timeout_s=5.0,
-        # At INFO each request makes a record that nothing writes.
+        # At level INFO, each request would make a log record that is not written.
         logging_config=LoggingConfig(enable_access_log=False, log_level="WARNING"),
     )
     return deployment.bind(settings_argument(settings))
@@ -153,13 +155,13 @@ def build(settings: Settings) -> Any:
 def _replicas(settings: Settings) -> dict[str, Any]:
     each = settings.serve_replicas
     if settings.machines_max == 1:
-        # A deployment that replaces replicas starts the next ones first: the API is never away.
+        # When replicas are replaced, Serve starts the new ones first, so the API stays available.
         return {
             "num_replicas": each,
             "max_surge_percent": 100,
             "ray_actor_options": {"num_cpus": 0},
         }
-    # Serve runs its proxy, HAProxy, where a replica is: so the API answers on every machine.
+    # Serve runs HAProxy on each machine that has a replica, so every machine gets replicas.
     policy = AutoscalingPolicy(  # type: ignore[no-untyped-call]
         policy_function=f"{__name__}:replicas_wanted"
     )
@@ -179,13 +181,14 @@ def _replicas(settings: Settings) -> dict[str, Any]:
 
 
 def replicas_wanted(context: AutoscalingContext) -> tuple[int, dict[str, Any]]:
-    """Return how many replicas the machines need, and what is remembered; Serve's controller asks.
+    """Return the number of replicas for all machines, and the policy's new state.
 
-    A machine that is lost counts for `REPLICAS_KEPT_S`. One that Ray drains counts no more at once:
-    else Serve would want another machine to put its replica on.
+    Serve's controller calls this function. A lost machine still counts for `REPLICAS_KEPT_S`. A
+    machine that Ray drains does not count. Otherwise Serve would need another machine for its
+    replicas.
 
     Args:
-        context: of the deployment; its lower bound is the number of replicas per machine.
+        context: the deployment's state; its lower bound is the number of replicas per machine.
     """
     seen_s = counted_machines(
         context.policy_state.get(_SEEN_S, {}),
@@ -198,5 +201,5 @@ def replicas_wanted(context: AutoscalingContext) -> tuple[int, dict[str, Any]]:
 
 
 def build_from_environment(_arguments: dict[str, str]) -> Any:
-    """Return the application as `serve deploy` builds it, with settings from the environment."""
+    """Return the application with settings from the environment, for `serve deploy`."""
     return build(read_settings())

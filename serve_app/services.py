@@ -1,6 +1,6 @@
-"""What every handler works with, made once per replica.
+"""`Services`: the connections, stores and caches that the handlers of a replica share.
 
-The clock and the entropy are here, so that a handler takes neither from a module.
+Handlers also take the time and random ids from here, so that tests can set both.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _RESOLVE_TIMEOUT_S = 2.0
 
 @dataclass(slots=True)
 class Services:
-    """The replica's connections and its caches."""
+    """The connections, stores and caches of one replica."""
 
     gateway: Gateway
     authenticator: Authenticator
@@ -63,15 +63,16 @@ class Services:
     peer_client: PeerClient
     admission: Admission
     peers: Peers
-    # None where the settings name no model.
+    # None if the settings name no language model.
     model_drafts: ModelDrafts | None = None
-    # Requests and refusals, for `/metrics`.
+    # Counts of requests and refusals, for `/metrics`.
     counters: Counter[Key] = field(default_factory=Counter)
     bounds: RequestBounds = field(default_factory=RequestBounds)
     names: NameResolver = field(default_factory=NameResolver)
-    # One invoice of a payer at a time: two at once would be added up twice, for one of them.
+    # Serialises the invoices of each payer: concurrent requests would compute the same sums, but
+    # only one of them can issue the invoice.
     invoicing: KeyedLocks[str] = field(default_factory=KeyedLocks)
-    # The region, counts and offers in this deployment's heartbeats.
+    # The region, counts and offers that this deployment's heartbeats to its peers contain.
     own_state: CachedAnswer[dict[str, Any]] = field(init=False)
     did_documents: DidDocuments = field(init=False)
     readings: Readings = field(init=False)
@@ -98,12 +99,12 @@ class Services:
 
     @property
     def reader(self) -> LedgerReader:
-        """Committed rows, read straight from Postgres."""
+        """Reads committed rows directly from Postgres."""
         return self.gateway.reader
 
     @property
     def reads(self) -> WorkflowReads:
-        """Single workflows; reads of many requests travel as one query."""
+        """Reads single workflows; the reads of concurrent requests are one query."""
         return self.gateway.reads
 
     def now_ms(self) -> int:
@@ -111,24 +112,24 @@ class Services:
         return time.time_ns() // 1_000_000
 
     def clock_ms(self) -> int:
-        """Return a monotonic time in milliseconds: what durations are measured by."""
+        """Return a monotonic time in milliseconds, to measure durations."""
         return time.monotonic_ns() // 1_000_000
 
     def new_id(self) -> str:
-        """Make a time-ordered id."""
+        """Return a new id; ids sort by their time."""
         return uuid7(at_ms=self.now_ms(), entropy=os.urandom(10))
 
     def new_workflow_id(self) -> str:
-        """Make the id of a new workflow, in a shard of an owner that is near and has room."""
+        """Return the id of a new workflow, in a shard of an owner that is near and has capacity."""
         workflow_id = self.new_id()
         return self.gateway.owners.place(workflow_id) or workflow_id
 
     async def to_the_end(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run work that must not stop half-way because its client left.
+        """Run work to its end, even if the client of the request disconnects.
 
-        Serve cancels the handler of a wait whose client disconnects (decision
-        fairness-and-long-work); a command that
-        was sent then still gets its answer, and what follows from it still happens.
+        Serve cancels the handler of a held reply when the client disconnects (decision
+        fairness-and-long-work). The work is shielded from that, so a command that was sent gets its
+        reply, and the steps after it are done.
         """
         task = asyncio.ensure_future(work)
         self._unfinished.add(task)
@@ -136,13 +137,15 @@ class Services:
         return await asyncio.shield(task)
 
     async def denied_endpoint(self, host: str, port: int, payer: str) -> str | None:
-        """Say why agents may not live at this host, or None when they may.
+        """Return why the egress policy denies agents at this host, None if it allows them.
 
-        A name is resolved now and every address of it is judged; one that does not resolve is let
-        through, because the address is judged again at each connect.
+        A name is resolved, and all its addresses are checked. A name that cannot be resolved is
+        allowed, because the address is checked again at each connect.
 
         Args:
-            payer: in whose share the name is looked up.
+            host: a name or an address.
+            port: the port.
+            payer: the DID whose share of concurrent look-ups this one counts in.
         """
         try:
             async with asyncio.timeout(_RESOLVE_TIMEOUT_S):

@@ -1,7 +1,8 @@
-"""The only reader of the environment: flag > environment > `callboard.toml` > default.
+"""Reads the settings; the only reader of environment variables in the service.
 
-Each value keeps its source, so that `callboard settings` can say where it comes from. Processes of
-a deployment are started with `child_environment`; they read their settings here again.
+Order of precedence: flag, environment, `callboard.toml`, default. The source of each value is
+stored, so that `callboard settings` can print it. The processes of a deployment are started with
+`child_environment`, and read their settings with the same functions.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from serve_app.supervisor.deployment import Deployment, default_home, run_folder
 PREFIX = "CALLBOARD_"
 DEPLOYMENT_MARK = f"{PREFIX}DEPLOYMENT"
 OTLP_EXPORTER = "opentelemetry.exporter.otlp.proto.http.trace_exporter"
-# Not settings: what clients read, and the mark by which a deployment's processes are found.
+# Variables that are not settings: clients read them, or they mark a deployment's processes.
 _NOT_SETTINGS = {
     "CALLBOARD_URL",
     "CALLBOARD_API_KEY",
@@ -36,7 +37,8 @@ _NOT_SETTINGS = {
     "CALLBOARD_DID_KEY",
     DEPLOYMENT_MARK,
 }
-# Which of an autoscaler's machines this one is, and what else it tells Ray.
+# The variable with the id of this machine at an autoscaler, and all variables with which an
+# autoscaler configures Ray.
 AUTOSCALERS_MACHINE = "RAY_CLOUD_INSTANCE_ID"
 AUTOSCALERS_NAMES = frozenset(
     {
@@ -50,7 +52,7 @@ AUTOSCALERS_NAMES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class LoadedSettings:
-    """Settings and, per name, where the value comes from."""
+    """Settings, and the source of each value by the setting's name."""
 
     settings: Settings
     sources: Mapping[str, str]
@@ -60,7 +62,7 @@ class LoadedSettings:
         return Deployment(Path(self.settings.home), Path(self.settings.run_folder))
 
     def rows(self) -> list[tuple[str, object, str]]:
-        """Return (name, value with secrets masked, source) of every setting."""
+        """Return the name, the value (secrets are masked) and the source of every setting."""
         return [
             (name, masked(name, getattr(self.settings, name)), self.sources[name])
             for name in setting_names()
@@ -70,15 +72,15 @@ class LoadedSettings:
 def load_settings(
     flags: Mapping[str, str | None] | None = None, environment: Mapping[str, str] | None = None
 ) -> LoadedSettings:
-    """Build the settings of this process.
+    """Return the settings of this process, with their sources.
 
     Args:
-        flags: settings given on the command line by name; None values are absent.
-        environment: variables to read; None: this process's own.
+        flags: settings from the command line by name; None means that the flag is absent.
+        environment: the variables to read; None: the environment of this process.
 
     Raises:
-        SettingsError: a name is unknown, a value has the wrong type or range, or the deployment key
-            is given and empty, or a setting needs a package that is not installed.
+        SettingsError: a name is unknown, a value has the wrong type or range, the deployment key is
+            set but empty, or a setting needs a package that is not installed.
     """
     variables = os.environ if environment is None else environment
     given = {name: text for name, text in (flags or {}).items() if text is not None}
@@ -99,7 +101,7 @@ def load_settings(
         for name, value in found.items():
             if name == "home":
                 sources["home"] = source
-                continue  # a path as given may be relative: the absolute one stands above
+                continue  # the value may be relative; `values` has the absolute path already
             values[name] = value
             sources[name] = (
                 f"environment {PREFIX}{name.upper()}" if source == "environment" else source
@@ -124,13 +126,13 @@ def _check_extras(settings: Settings) -> None:
 
 
 def read_settings(environment: Mapping[str, str] | None = None) -> Settings:
-    """Return the settings of a process of the service, started by the deployment or by hand.
+    """Return the settings of a process of the service, which needs a deployment key.
 
     Args:
-        environment: as of `load_settings`.
+        environment: see `load_settings`.
 
     Raises:
-        SettingsError: as of `load_settings`, or there is no deployment key.
+        SettingsError: see `load_settings`; or there is no deployment key.
     """
     settings = load_settings(environment=environment).settings
     if not settings.deployment_key:
@@ -145,8 +147,11 @@ def read_settings(environment: Mapping[str, str] | None = None) -> Settings:
 def child_environment(extra: Mapping[str, str]) -> dict[str, str]:
     """Return the environment for a process of the deployment.
 
-    What a person's shell says about Ray belongs to another cluster, so it is left out; what a cloud
-    says about this machine to Ray's autoscaler is kept.
+    Ray's variables in a user's shell are for another cluster, so they are omitted. The variables
+    with which an autoscaler describes this machine are kept.
+
+    Args:
+        extra: variables to add.
     """
     own = {
         name: text
@@ -157,10 +162,14 @@ def child_environment(extra: Mapping[str, str]) -> dict[str, str]:
 
 
 def settings_as_environment(loaded: LoadedSettings, **changed: str) -> dict[str, str]:
-    """Return the variables from which a child builds the same settings.
+    """Return the variables from which a child process reads the same settings.
 
-    What lies in the home's own files (`callboard.toml`, `deployment.key`) is read there again and
-    not repeated here: environments are readable in `/proc`.
+    Values in the home's files (`callboard.toml`, `deployment.key`) are not included, because
+    `/proc` shows environments. The child reads the files itself.
+
+    Args:
+        loaded: the settings of this process.
+        changed: values by setting name that replace those of `loaded`.
     """
     environment = {f"{PREFIX}HOME": loaded.settings.home}
     for name, source in loaded.sources.items():
@@ -174,7 +183,7 @@ def settings_as_environment(loaded: LoadedSettings, **changed: str) -> dict[str,
 
 
 def masked(name: str, value: object) -> object:
-    """Return a value as people may see it."""
+    """Return a value for people, in which secrets are replaced by asterisks."""
     if not is_secret(name) or value == "":
         return value
     if isinstance(value, str) and "://" in value:
@@ -201,7 +210,12 @@ def _from_file(path: Path) -> dict[str, object]:
 
 
 def _from_environment(variables: Mapping[str, str]) -> dict[str, object]:
-    """Read CALLBOARD_*; a misspelt name is refused, for it would be silently without effect."""
+    """Return the settings in CALLBOARD_* variables, by name.
+
+    Raises:
+        SettingsError: a name is unknown (a misspelt one would have no effect), or a value has the
+            wrong type.
+    """
     return {
         variable.removeprefix(PREFIX).lower(): parse_setting(
             variable.removeprefix(PREFIX).lower(), text

@@ -221,8 +221,8 @@ def front_lines(folder: Path, settings: Settings, keys: DeploymentKeys) -> list[
         "    http-request del-header x-request-id unless"
         " { req.fhdr(x-request-id) -m reg '^[ -~]*$' }",
         # A write is not cancelled if its client disconnects, and watching the client takes two
-        # tasks. A held reply and a suggestion are watched: they can take long, and stopping them
-        # is safe. Decision fairness-and-long-work (0295).
+        # tasks. Reads, held replies (`Prefer`) and suggestions are watched: they can take long, and
+        # stopping them is safe. Decision fairness-and-long-work (0295).
         f"    http-request set-header {_UNWATCHED} ?1 if !{{ method GET HEAD }}"
         f" !{{ req.hdr(prefer) -m found }} !{{ var({PATH}) -m str /v1/workflows/suggest }}",
         f'    http-request set-header {PEER_HEADER.decode()} "{caller}"',

@@ -1,10 +1,10 @@
-"""The Ray processes of a machine: their command line, their environment, what of them to watch.
+"""The Ray processes of a machine: their command line, their environment, the processes to watch.
 
-`ray start` is a program like any other here; this file does not import Ray. Every port and path
-that Ray or Serve would take by default is set, so that deployments run side by side. Serve's fast
-path, HAProxy in front of replicas that listen themselves, is switched on.
-A machine stands alone (`callboard up`) or belongs to a cluster, as its head or as a worker
-(`callboard join`); decision cluster-and-releases.
+This file runs `ray start` as a program, and does not import Ray. Every port and path for which Ray
+or Serve has a default is set, so that several deployments can run on a machine. Serve's fast path
+is enabled: HAProxy in front of replicas that listen themselves. A machine stands alone
+(`callboard up`), or belongs to a cluster as its head or as a worker (`callboard join`). Decision
+cluster-and-releases.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from serve_app.supervisor.front import connections_possible, write_front
 from serve_app.supervisor.processes import command_of, marked_processes, process_name, send
 from serve_app.supervisor.releases.release import Release
 
-# Ray's shared memory for objects.
+# The size of Ray's shared memory for objects.
 OBJECT_STORE_BYTES: Final = 128 * MIB
 
 # Offsets in the deployment's block of ports.
@@ -38,8 +38,8 @@ _GCS, _DASHBOARD, _AGENT, _CLIENT, _METRICS, _PROXY_STATS, _PROXY_METRICS = rang
 _FALLBACK_HTTP, _FALLBACK_GRPC = 7, 8
 _HTTP_FROM, _HTTP_TO = 20, 59
 _GRPC_FROM, _GRPC_TO = 60, 99
-# Where the dashboard's server cannot listen: `ray start` then goes on without it, and no option
-# leaves it out. An address that is kept for documentation (RFC 5737). Decision
+# An address on which the dashboard's server cannot listen, reserved for documentation (RFC 5737).
+# `ray start` has no option without that server, but continues if the server cannot listen. Decision
 # cluster-and-releases.
 _NOWHERE = "192.0.2.1"
 _LOOPBACK = "127.0.0.1"
@@ -50,12 +50,12 @@ _VITAL_HEAD, _VITAL_WORKER = frozenset({"gcs_server", "raylet"}), frozenset({"ra
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a machine's Ray stands: alone, or in a cluster as its head or as a worker.
+    """The place of a machine: alone, or in a cluster as the head or as a worker.
 
     Attributes:
-        node_address: the machine's own address, which other machines use.
-        head: `host:port` of the cluster's head; empty: this machine is the head.
-        is_cluster: other machines may join.
+        node_address: the machine's own address, to which other machines connect.
+        head: `host:port` of the cluster's head; empty if this machine is the head.
+        is_cluster: whether the machine belongs to a cluster.
     """
 
     node_address: str = _LOOPBACK
@@ -68,18 +68,20 @@ class Place:
 
 
 ALONE = Place()
-# An autoscaler looks every 5 s by default, and takes a machine back on which Ray has ended.
+# How long a worker waits for an autoscaler to remove its machine. An autoscaler checks every 5 s by
+# default, and removes a machine on which Ray has ended.
 _TAKEN_BACK_S = 30.0
 
 
 def restart_pause_s(environment: Mapping[str, str]) -> float:
-    """Return how many seconds a worker waits before it starts Ray again.
+    """Return the seconds that a worker waits before it starts Ray again.
 
-    On a machine of an autoscaler Ray may have ended because it was drained: started again at once,
-    it would be a machine of the cluster beyond the wanted number. Decision cluster-and-releases.
+    Ray on a machine of an autoscaler may have ended because the machine was drained. If Ray were
+    started again at once, the cluster would have more machines than the autoscaler wants. Decision
+    cluster-and-releases.
 
     Args:
-        environment: of the machine's Ray.
+        environment: the environment of the machine's Ray.
     """
     return _TAKEN_BACK_S if environment.get(AUTOSCALERS_MACHINE) else 0.0
 
@@ -88,10 +90,10 @@ class RayNode:
     """The Ray processes of one machine.
 
     Args:
-        deployment: whose folders are used.
-        ports: its block.
-        settings: the deployment's.
-        place: where the machine stands.
+        deployment: the deployment, whose folders are used.
+        ports: the deployment's block of ports.
+        settings: the deployment's settings.
+        place: the machine's place.
     """
 
     def __init__(
@@ -105,18 +107,18 @@ class RayNode:
 
     @property
     def address(self) -> str:
-        """Return the address under which drivers of this machine join the cluster."""
+        """Return the address at which drivers on this machine connect to the cluster."""
         return self._place.head or f"{self._place.node_address}:{self._ports.first + _GCS}"
 
     def environment(
         self, mark: str, settings_variables: dict[str, str], release: Release
     ) -> dict[str, str]:
-        """Return the environment of this node, of every worker under it, and of the driver.
+        """Return the environment of this node's processes and of the program that deploys the API.
 
         Args:
-            mark: by which the processes of this run are found.
-            settings_variables: CALLBOARD_* from which workers build their settings.
-            release: whose packages they load.
+            mark: the mark by which the processes of this run are found.
+            settings_variables: the variables from which the processes read their settings.
+            release: the release whose packages the processes import.
         """
         ray = {
             "RAY_ADDRESS": self.address,
@@ -125,10 +127,10 @@ class RayNode:
             "RAY_TMPDIR": str(self._deployment.run_folder / "ray"),
             "RAY_USAGE_STATS_ENABLED": "0",
             "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
-            # Ray gives its workers 15, once they have imported everything: until then one that
-            # starts takes the cores from all that serve, a second for each.
+            # Ray would set the niceness of its workers to 15, but only after their imports. A
+            # worker that starts would take the cores from the workers that serve, for a second.
             "RAY_worker_niceness": "0",
-            # Nothing reads the events of tasks: the dashboard would.
+            # Only the dashboard reads the events of tasks, and it is not used.
             "RAY_task_events_report_interval_ms": "0",
         }
         if self._place.is_cluster:
@@ -138,21 +140,22 @@ class RayNode:
 
     def _cluster_environment(self) -> dict[str, str]:
         variables = {
-            # A raylet gives its head up after a minute, and every process under it ends: a head
-            # that restarts on a busy machine may take longer.
+            # By default a raylet and all its processes end when the head is away for a minute. A
+            # head that restarts on a busy machine may be away for longer.
             "RAY_gcs_rpc_server_reconnect_timeout_s": "300",
-            # Five failed checks mean that a machine is lost: 15 s at the default period.
+            # A machine is lost after five failed checks, which takes 15 s at the default period.
             "RAY_health_check_period_ms": "1000",
             "RAY_health_check_timeout_ms": "3000",
-            # Each HAProxy sends requests to the replicas of all machines, and by default to those
-            # of a lost one for up to 15 s: 5 s for each of two checks and for a connection. Three
-            # checks in a row, because a replica whose machine is busy may miss one.
+            # Each HAProxy sends requests to the replicas of all machines. By default it sends them
+            # to the replicas of a lost machine for up to 15 s: 5 s for each of two checks, and 5 s
+            # for a connection. Three checks must fail in a row, because a replica on a busy machine
+            # may miss one.
             "RAY_SERVE_HAPROXY_TIMEOUT_CONNECT_S": "1",
             "RAY_SERVE_HAPROXY_HEALTH_CHECK_INTER": "1s",
             "RAY_SERVE_HAPROXY_HEALTH_CHECK_FALL": "3",
         }
         if self._place.is_head:
-            # A head that restarts knows its machines and detached actors again. Decision
+            # With this store, a restarted head knows its machines and detached actors. Decision
             # cluster-and-releases.
             variables["RAY_gcs_storage"] = "rocksdb"
             variables["RAY_gcs_storage_path"] = str(self._deployment.gcs_folder)
@@ -160,8 +163,8 @@ class RayNode:
 
     def _fast_path(self) -> dict[str, str]:
         ports = self._ports
-        # Serve adds the node's id, 56 digits, between folder and name: only short ones fit a
-        # socket.
+        # Serve inserts the node's id (56 digits) between folder and name. The path of a socket is
+        # limited, so folder and name must be short.
         proxy = self._deployment.run_folder / "h"
         return {
             "RAY_SERVE_ENABLE_HA_PROXY": "1",
@@ -171,66 +174,69 @@ class RayNode:
             "RAY_SERVE_HAPROXY_SERVER_STATE_BASE": str(proxy),
             "RAY_SERVE_HAPROXY_SERVER_STATE_FILE": str(proxy / "server-state"),
             "RAY_SERVE_HAPROXY_METRICS_SOCKET_PATH": str(proxy / "m"),
-            # For each request HAProxy would write a line, which a process in Python counts: as much
-            # CPU as HAProxy itself, for metrics that nothing reads. Decision cluster-and-releases.
+            # With these metrics HAProxy logs each request, and a Python process counts the lines.
+            # That takes as much CPU as HAProxy itself, for metrics that nothing reads. Decision
+            # cluster-and-releases.
             "RAY_SERVE_HAPROXY_METRICS_ENABLED": "0",
             "RAY_SERVE_HAPROXY_STATS_PORT": str(ports.first + _PROXY_STATS),
             "RAY_SERVE_HAPROXY_METRICS_PORT": str(ports.first + _PROXY_METRICS),
-            # HAProxy falls back to a proxy in Python. It listens with SO_REUSEPORT: on its default
-            # port two deployments would answer each other's requests.
+            # HAProxy's fallback is a proxy in Python, which listens with SO_REUSEPORT. On the
+            # default port, two deployments would answer each other's requests.
             "RAY_SERVE_FALLBACK_PROXY_HTTP_PORT": str(ports.first + _FALLBACK_HTTP),
             "RAY_SERVE_FALLBACK_PROXY_GRPC_PORT": str(ports.first + _FALLBACK_GRPC),
-            # Ours: it puts the limits of the front into the configuration that Serve writes.
+            # Our script, which adds the lines of `front.py` to the configuration of Serve.
             "RAY_SERVE_HAPROXY_BINARY_PATH": str(proxy / "haproxy.sh"),
             "RAY_SERVE_HAPROXY_MAXCONN": str(connections_possible(self._settings.connections_max)),
-            # The HTTP server of a replica would else believe any client's X-Forwarded-For.
+            # By default the HTTP server of a replica would trust any client's X-Forwarded-For.
             "FORWARDED_ALLOW_IPS": "none",
             "RAY_SERVE_HAPROXY_NBTHREAD": str(min(4, os.cpu_count() or 1)),
             "RAY_SERVE_HAPROXY_HARD_STOP_AFTER_S": "5",
-            # No process listens at this path: HAProxy then logs nowhere, not into the machine's
-            # syslog.
+            # No process listens at this path, so HAProxy's log lines are dropped instead of being
+            # written to the machine's syslog.
             "RAY_SERVE_HAPROXY_LOG_TARGET": str(proxy / "log.sock"),
             "RAY_SERVE_DIRECT_INGRESS_MIN_HTTP_PORT": str(ports.first + _HTTP_FROM),
             "RAY_SERVE_DIRECT_INGRESS_MAX_HTTP_PORT": str(ports.first + _HTTP_TO),
             "RAY_SERVE_DIRECT_INGRESS_MIN_GRPC_PORT": str(ports.first + _GRPC_FROM),
             "RAY_SERVE_DIRECT_INGRESS_MAX_GRPC_PORT": str(ports.first + _GRPC_TO),
             "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "0",
-            # Five seconds are not enough for a proxy to start on a machine that is busy otherwise.
+            # The default, 5 s, is too short for a proxy to start on a busy machine.
             "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",
-            # Three failed checks replace a proxy: at the default period the API is away for 30 s.
+            # A proxy is replaced after three failed checks, which takes 30 s at the default period.
             "RAY_SERVE_PROXY_HEALTH_CHECK_PERIOD_S": "1",
-            # The controller looks ten times a second by default, which is a fifth of what an idle
-            # deployment costs.
+            # By default the controller checks ten times a second, which takes a fifth of the CPU
+            # time of an idle deployment.
             "RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "0.5",
         }
 
     def start(self, environment: dict[str, str], python: str) -> subprocess.Popen[bytes]:
         """Start `ray start --block` as a child that ends with this process.
 
-        Its output goes to `logs/ray.log`. Earlier processes of the deployment must be gone: the
-        ports are the same ones.
+        Its output goes to `logs/ray.log`. Earlier processes of the deployment must have ended,
+        because they use the same ports.
 
         Args:
-            environment: as `environment` returns it.
-            python: the interpreter, in whose environment Ray is.
+            environment: the result of the method `environment`.
+            python: the interpreter of the environment that has Ray.
         """
         deployment = self._deployment
-        # Read anew: the first start has made the key's file since, or a rotation has changed it.
+        # The keys are read again: the first start may have created their file, or a rotation may
+        # have changed it.
         keys = load_settings(environment=environment).settings.deployment_keys
         write_front(deployment.run_folder / "h", self._settings, keys)
         session = deployment.run_folder / "ray"
         session.mkdir(exist_ok=True)
-        # The `ray` script of that environment, found beside its interpreter.
+        # The `ray` script is in the same folder as the interpreter.
         command = [python, str(Path(python).parent / "ray"), "start"]
         command += self._head_arguments() if self._place.is_head else [f"--address={self.address}"]
         command += ["--block", f"--node-ip-address={self._place.node_address}"]
         command += [f"--dashboard-agent-listen-port={self._ports.first + _AGENT}"]
         command += [f"--metrics-export-port={self._ports.first + _METRICS}"]
-        # 0: the kernel chooses, always above the blocks of `deployment.PortBlock`.
+        # 0: the kernel assigns the ports, always above the blocks of `deployment.PortBlock`.
         command += ["--min-worker-port=0", "--max-worker-port=0", "--include-log-monitor=false"]
         command += [f"--object-store-memory={OBJECT_STORE_BYTES}"]
         command += [f"--temp-dir={session}", "--disable-usage-stats", "--log-color=false"]
-        # To count machines, and for replicas: actors/cluster/scaling/ray_machines.py.
+        # Custom resources that count machines and limit replicas per machine:
+        # actors/cluster/scaling/ray_machines.py.
         command.append('--resources={"callboard_machine": 1, "callboard_api": 1}')
         if self._settings.ray_cpus:
             command.append(f"--num-cpus={self._settings.ray_cpus}")
@@ -243,24 +249,24 @@ class RayNode:
 
     def _head_arguments(self) -> list[str]:
         first = self._ports.first
-        # `serve deploy` and `serve status` ask the dashboard; only a cluster needs them.
+        # `serve deploy` and `serve status` use the dashboard. Only a cluster needs these commands.
         host, is_included = (_LOOPBACK, "true") if self._place.is_cluster else (_NOWHERE, "false")
         arguments = ["--head", f"--port={first + _GCS}", f"--include-dashboard={is_included}"]
         arguments += [f"--dashboard-host={host}", f"--dashboard-port={first + _DASHBOARD}"]
         return [*arguments, f"--ray-client-server-port={first + _CLIENT}", "--no-monitor"]
 
     def end_client_server(self) -> None:
-        """End the server for drivers of other machines, which `ray start` cannot leave out.
+        """End the server for drivers on other machines, which `ray start` always starts.
 
-        To `ray start` an end by SIGTERM is an ordinary one.
+        `ray start` accepts the end of this server by SIGTERM, and continues.
         """
         pids = marked_processes(self._deployment.id)
         send([pid for pid in pids if _CLIENT_SERVER in command_of(pid)], signal.SIGTERM)
 
     def vital_processes(self) -> list[int] | None:
-        """Return the processes without which the node is dead, None unless all of them are there.
+        """Return the processes that the node cannot run without; None unless all of them run.
 
-        `ray start` overlooks some ends.
+        They are watched because `ray start` does not notice the end of all of them.
         """
         pids = marked_processes(self._deployment.id)
         vital = [pid for pid in pids if process_name(pid) in self._vital]

@@ -44,7 +44,7 @@ NOT_WRITES: Final = (
     "/v1/signed-results/{node}/verify",
     "/v1/federation/peers/heartbeat",
 )
-# Paths whose requests are not counted.
+# Further paths whose requests are not counted. `NOT_WRITES` has uncounted paths too.
 UNCOUNTED: Final = ("/", "/health", "/ready", "/openapi.json", "/docs")
 # Paths whose requests count as reads if their body asks for a dry run, else as writes.
 WRITES_BY_BODY: Final = ("/v1/workflows/publish",)

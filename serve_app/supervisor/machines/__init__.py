@@ -1,1 +1,1 @@
-"""The machines of a cluster: what each needs to join, how `ray up` starts and ends them all."""
+"""The machines of a cluster: the checks before a machine joins, and the program behind `ray up`."""

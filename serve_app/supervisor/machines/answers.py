@@ -1,4 +1,4 @@
-"""Whether the API answers at an address, and what is missing when it does not."""
+"""Checks whether the API at an address is healthy, and says what is missing."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _REPLY_TIMEOUT_S = 5.0
 
 
 def missing_at(url: str) -> str | None:
-    """Return what is not healthy at an address yet, None when all is.
+    """Return what is not healthy at an address, None if everything is healthy.
 
     Args:
-        url: of the API, without a path.
+        url: the API's address, without a path.
     """
     try:
         with urllib.request.urlopen(f"{url}/health", timeout=_REPLY_TIMEOUT_S) as reply:
@@ -37,12 +37,12 @@ def missing_at(url: str) -> str | None:
 def wait_api(
     url: str, timeout_s: float, say: Callable[[str], None] = lambda _line: None
 ) -> str | None:
-    """Wait until the API is healthy; return what is missing when the time is over, else None.
+    """Wait until the API is healthy; return None, or what is missing after the timeout.
 
     Args:
-        url: as of `missing_at`.
-        timeout_s: seconds at most, and one reply's time.
-        say: gets a line from time to time about what is waited for.
+        url: the API's address, without a path.
+        timeout_s: the longest wait in seconds; the last request may take 5 s more.
+        say: prints every 5 s what is missing.
     """
     said_at = time.monotonic()
     deadline = said_at + timeout_s

@@ -1,15 +1,18 @@
-"""Starts and ends all machines of a cluster from its head: what `ray up` and `ray down` run there.
+"""Starts and ends all machines of a cluster from its head; `ray up` and `ray down` run it there.
 
 `python -m serve_app.supervisor.machines.launch up|down CONFIG`, with the configuration that
-`ray up` has copied to the head. `up`, in order: 1. the head joins, while each worker gets the code
-and its environment; 2. each worker whose environment is there joins; 3. every machine's API is
-asked; 4. a line says how many of how many machines serve, and for each other one why it does not.
-Exit status: 0 all serve or are down, 1 some do not.
+`ray up` has copied to the head. The steps of `up`:
 
-For hosts that exist already, Ray leaves 1 and 2 to an autoscaler on the head, which does not finish
-with every worker and reports success all the same (decision cluster-and-releases). The same
-members of
-`cluster.yaml` say what is done here.
+1. Start the head. At the same time, copy the code to each worker and make its environment.
+2. Let each worker with an environment join.
+3. Check the API of every machine.
+4. Print how many machines serve, and for each other machine why it does not.
+
+Exit status: 0 if all machines serve (`up`) or are down (`down`), else 1.
+
+For existing hosts, Ray leaves steps 1 and 2 to an autoscaler on the head. It does not finish with
+every worker, and still reports success (decision cluster-and-releases). This program reads the same
+members of `cluster.yaml`.
 """
 
 from __future__ import annotations
@@ -38,24 +41,26 @@ _SETUP_TIMEOUT_S = 1_800.0
 _START_TIMEOUT_S = 600.0
 _PAUSE_S = 2.0
 _WORKERS_AT_ONCE_MAX = 32
-# `bash -i` without a terminal says so on every start.
+# Lines of output that are no error: `bash -i` prints two of them if there is no terminal.
 _NOISE = ("bash: cannot set terminal process group", "bash: no job control", "Warning: Permanently")
 _ROOT = Path(__file__).resolve().parent.parent.parent.parent
 
 
 class MachineFailed(RuntimeError):
-    """A machine could not be prepared, started or ended; the text says why."""
+    """A machine could not be prepared, started or ended; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """What the configuration says of the machines.
+    """The machines in the configuration.
 
     Attributes:
-        head, workers: addresses.
-        ssh_user, ssh_key: how the head reaches the workers; an empty key: ssh's own choice.
-        mounts: paths that every machine has the same contents at.
-        setup, start: shell commands for a worker, in order.
+        head, workers: the machines' addresses.
+        ssh_user: the user with which the head logs in to the workers.
+        ssh_key: the file of the private key for the login; empty: ssh chooses the key.
+        mounts: the paths that are copied from the head to every worker.
+        setup: the shell commands that make a worker's environment, in order.
+        start: the shell commands with which a worker joins, in order.
     """
 
     head: str
@@ -68,7 +73,7 @@ class Cluster:
 
 
 def read_cluster(text: str) -> Cluster:
-    """Read a configuration of `ray up` for hosts that exist already.
+    """Read a configuration of `ray up` for existing hosts.
 
     Args:
         text: YAML or JSON, as `ray up` leaves it at `~/ray_bootstrap_config.yaml`.
@@ -84,9 +89,9 @@ def read_cluster(text: str) -> Cluster:
             workers=tuple(provider["worker_ips"]),
             ssh_user=auth["ssh_user"],
             ssh_key=auth.get("ssh_private_key", ""),
-            # The head's own files, and what only the head may have.
+            # All mounts except Ray's own files, which only the head may have.
             mounts=tuple(path for path in config["file_mounts"] if "ray_bootstrap" not in path),
-            # Ray has merged the common commands into the workers' when it wrote the file.
+            # When Ray wrote the file, it added the common commands to `worker_setup_commands`.
             setup=tuple(config.get("worker_setup_commands") or config.get("setup_commands") or ()),
             start=tuple(config["worker_start_ray_commands"]),
         )
@@ -95,12 +100,12 @@ def read_cluster(text: str) -> Cluster:
 
 
 class Worker:
-    """One worker, reached from the head by ssh.
+    """A worker, on which the head runs commands by ssh.
 
     Args:
-        cluster: which it belongs to.
-        address: its own.
-        log: gets the output of every command.
+        cluster: the worker's cluster.
+        address: the worker's address.
+        log: the file for the output of every command.
     """
 
     def __init__(self, cluster: Cluster, address: str, log: Path) -> None:
@@ -109,10 +114,10 @@ class Worker:
         self._log = log
 
     def prepare(self) -> None:
-        """Copy code and settings, and make the environment.
+        """Copy the code and the settings to the worker, and make its environment.
 
         Raises:
-            MachineFailed: a step did not succeed.
+            MachineFailed: a step failed.
         """
         self._wait_ssh()
         for path in self._cluster.mounts:
@@ -130,7 +135,7 @@ class Worker:
             self._ssh(self._shell(command), f"runs `{command}`", _SETUP_TIMEOUT_S)
 
     def start(self) -> None:
-        """Let it join.
+        """Run the commands with which the worker joins the cluster.
 
         Raises:
             MachineFailed: a command failed.
@@ -139,10 +144,10 @@ class Worker:
             self._ssh(self._shell(command), "joins", _START_TIMEOUT_S)
 
     def end(self) -> None:
-        """End every process of the service there.
+        """End all processes of the service on the worker.
 
         Raises:
-            MachineFailed: it could not be reached.
+            MachineFailed: the worker could not be reached, or the command failed.
         """
         command = (
             "test ! -x ~/callboard/.venv/bin/callboard || ~/callboard/.venv/bin/callboard down"
@@ -161,14 +166,14 @@ class Worker:
                 time.sleep(_PAUSE_S)
 
     def _shell(self, command: str) -> str:
-        # As Ray runs commands: what a person's login shell sets up is there.
+        # A login shell, as in Ray, so that the user's profile sets up the environment.
         exports = f"export RAY_HEAD_IP={self._cluster.head} NODE_ADDRESS={self.address}"
         return f"bash --login -i -c {shlex.quote(f'{exports} && {command}')}"
 
     def _ssh_words(self) -> list[str]:
         key = self._cluster.ssh_key
         words = ["ssh", *(["-i", str(Path(key).expanduser())] if key else [])]
-        # Host keys: as `ray up` itself; the machines are in a network of their own.
+        # Host keys are not checked, as in `ray up`: the machines are in a private network.
         for option in (
             "BatchMode=yes", "StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null",
             "IdentitiesOnly=yes", "ConnectTimeout=10", "ServerAliveInterval=5",
@@ -202,11 +207,11 @@ def launch(text: str, say: Callable[[str], None]) -> bool:
     """Start the head and the workers; return whether all of them serve.
 
     Args:
-        text: the configuration, as `read_cluster` reads it.
-        say: gets a line about each of them.
+        text: the configuration; see `read_cluster`.
+        say: prints a line about each machine.
 
     Raises:
-        MachineFailed: the configuration cannot be read, or the head does not start.
+        MachineFailed: the configuration lacks a member, or the head does not start.
     """
     cluster, loaded = read_cluster(text), load_settings()
     settings, deployment = loaded.settings, loaded.deployment
@@ -238,10 +243,10 @@ def end(text: str, say: Callable[[str], None]) -> bool:
     """End the workers, then the head; return whether all of them are down.
 
     Args:
-        text, say: as of `launch`.
+        text, say: see `launch`.
 
     Raises:
-        MachineFailed: the configuration cannot be read.
+        MachineFailed: the configuration lacks a member.
     """
     cluster = read_cluster(text)
     workers = _workers(cluster, load_settings().deployment)
@@ -260,7 +265,7 @@ def end(text: str, say: Callable[[str], None]) -> bool:
 
 
 def _workers(cluster: Cluster, deployment: Deployment) -> list[Worker]:
-    """Return the workers."""
+    """Return the workers, each with a log file in the deployment's logs."""
     deployment.logs.mkdir(parents=True, exist_ok=True)
     return [Worker(cluster, one, deployment.logs / f"{one}.log") for one in cluster.workers]
 
@@ -284,12 +289,12 @@ def _start_worker(
 
 
 def _remote(path: str) -> str:
-    """Return a path for the shell of another machine; `~` is that user's home there."""
+    """Return a path quoted for the shell of a worker, where `~` is the home of the ssh user."""
     return f"~/{shlex.quote(path[2:])}" if path.startswith("~/") else shlex.quote(path)
 
 
 def _rsync_path(path: str) -> str:
-    # rsync starts in the home of the user there, and does not expand `~` itself.
+    # rsync does not expand `~`. A relative path begins in the home of the ssh user.
     return path[2:] if path.startswith("~/") else path
 
 
@@ -300,7 +305,7 @@ def _last_line(output: bytes) -> str:
 
 
 def main() -> int:
-    """Start or end the cluster of the configuration that is named."""
+    """Start or end the cluster of a configuration file; return the exit status."""
     verb, path = sys.argv[1], Path(sys.argv[2]).expanduser()
     say = saying()
     try:

@@ -1,11 +1,13 @@
-"""What a machine needs before it joins a cluster, each missing thing in one sentence.
+"""Checks what a machine needs before it joins a cluster.
 
-1. Settings that all machines share: deployment key, Ray's token, a Postgres that all reach.
-2. The node address is this machine's own; the secrets are readable by this user only.
-3. Postgres answers with the service's login; the head's port answers.
+1. The settings that all machines share are set: deployment key, Ray's token, a Postgres that all
+   machines reach.
+2. The node address belongs to this machine, and only this user can read the secrets.
+3. Postgres accepts the service's login, and the head's port accepts connections.
 
-1 and 2 are wrong for good and refused at once; 3 may be late, as after a power cut, and is waited
-for. Ray itself refuses a machine with another Ray, another Python or another token.
+A machine that fails 1 or 2 is refused at once. It waits for 3, because other machines may start
+later, for example after a power cut. Ray itself refuses a machine with another Ray, another Python
+or another token.
 """
 
 from __future__ import annotations
@@ -27,14 +29,14 @@ _PAUSE_S = 1.0
 
 
 def check_machine(settings: Settings, place: Place) -> None:
-    """Check what this machine alone decides (1 and 2).
+    """Check the settings, the address and the secrets of this machine (1 and 2).
 
     Args:
-        settings: the machine's.
-        place: where it stands in the cluster.
+        settings: the machine's settings.
+        place: the machine's place in the cluster.
 
     Raises:
-        DeploymentError: something is missing; the text says what.
+        DeploymentError: a check failed; the message says which.
     """
     missing = (
         _missing_setting(settings)
@@ -46,15 +48,15 @@ def check_machine(settings: Settings, place: Place) -> None:
 
 
 def check_reachable(settings: Settings, place: Place, say: Callable[[str], None]) -> None:
-    """Wait for what this machine needs of others (3).
+    """Wait until this machine can reach Postgres and the head (3).
 
     Args:
-        settings: the machine's.
-        place: where the machine stands.
-        say: gets a line when something is waited for.
+        settings: the machine's settings.
+        place: the machine's place in the cluster.
+        say: prints what cannot be reached.
 
     Raises:
-        DeploymentError: it was not reachable within 60 s.
+        DeploymentError: Postgres or the head was not reachable within 60 s.
     """
     deadline = time.monotonic() + REACH_TIMEOUT_S
     said = ""
@@ -71,7 +73,7 @@ def split_address(address: str) -> tuple[str, int]:
     """Return the host and the port of `host:port`.
 
     Raises:
-        DeploymentError: it is not of this form.
+        DeploymentError: the address does not have this form.
     """
     host, mark, port = address.rpartition(":")
     if not mark or not host or not port.isascii() or not port.isdigit() or int(port) > 65_535:
@@ -97,7 +99,7 @@ def _missing_setting(settings: Settings) -> str | None:
 
 
 def _wrong_database(settings: Settings, place: Place) -> str | None:
-    # On loopback all machines of the cluster are this one.
+    # On loopback, all "machines" of the cluster run on this machine, for tests.
     if place.node_address.startswith("127."):
         return None
     if any(mark in settings.database_url for mark in EMBEDDED_HOSTS):

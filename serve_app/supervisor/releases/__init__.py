@@ -1,1 +1,1 @@
-"""Releases side by side: which one a deployment runs, and how it is upgraded without a stop."""
+"""The release that a deployment runs, upgrades without downtime, and the rotation of its key."""

@@ -1,7 +1,7 @@
-"""Begins an upgrade on the head: finds what runs, and starts `upgrade.py` in the other release.
+"""Begins an upgrade on the head: runs `upgrade.py` in the environment of the new release.
 
-Knows processes, not Ray. What the deployment's own processes were told, they have in their
-environment: the program that replaces them is told the same, but for the release. Decision
+This file knows processes, not Ray. The running processes have their settings in their environment.
+`upgrade.py` gets the same environment, except the variables of the release. Decision
 cluster-and-releases.
 """
 
@@ -28,8 +28,8 @@ def upgrade(loaded: LoadedSettings, to: Path | None) -> int:
     """Replace a running deployment's processes by those of a release; return the exit status.
 
     Args:
-        loaded: of the deployment's home.
-        to: the folder of the release, the same on every machine; None: the caller's own.
+        loaded: the settings of the deployment's home.
+        to: the folder of the release, the same on every machine; None: the release of this process.
     """
     deployment = loaded.deployment
     generation = secrets.token_hex(3)
@@ -51,21 +51,24 @@ def _upgrade(deployment: Deployment, release: Release, turn: int) -> int:
     environment = running_environment(deployment) | release.environment()
     print(f"upgrading {deployment.home} to {release.folder}", flush=True)
     command = [release.python, "-m", "serve_app.supervisor.releases.upgrade"]
-    # Not in the folder of the release: `Keeper._step` says why.
-    # It keeps the turn, should this process be killed.
+    # `Keeper._step` says why the working folder is not the folder of the release. The child
+    # inherits the lock, so that the lock is held even if this process is killed.
     return subprocess.run(
         command, env=environment, cwd=deployment.run_folder, pass_fds=(turn,)
     ).returncode
 
 
 def take_turn(deployment: Deployment, lock: str) -> int:
-    """Keep others away while the file returned is open: each would end what others start.
+    """Take a lock against concurrent upgrades, which would end each other's processes.
 
     Args:
-        lock: the file's name.
+        deployment: the deployment.
+        lock: the name of the lock file in the deployment's home.
+
+    Returns: the descriptor of the lock file; closing it releases the lock.
 
     Raises:
-        DeploymentError: another one is at it.
+        DeploymentError: another process holds the lock.
     """
     descriptor = take_lock(deployment.home / lock)
     if descriptor is None:
@@ -74,10 +77,10 @@ def take_turn(deployment: Deployment, lock: str) -> int:
 
 
 def running_environment(deployment: Deployment) -> dict[str, str]:
-    """Return the variables of the head of Ray, from which every process has its own.
+    """Return the environment of Ray's head process, which all other processes inherit.
 
     Raises:
-        DeploymentError: there is none on this machine.
+        DeploymentError: the head does not run on this machine.
     """
     for pid in marked_processes(deployment.id):
         if process_name(pid) == _HEAD:

@@ -1,17 +1,16 @@
-"""Replaces the deployment's key: `rotate-deployment-key`, as often as it takes.
+"""Rotates the deployment key: the steps of `callboard rotate-deployment-key`.
 
-What is done stands in the key's own file, so it may end anywhere and be begun anew. In order:
+The key file stores the progress, so the command may stop at any point and be run again.
 
-1. A new key is accepted by every process, and in use in none.
-2. It is in use in every process; the one of before is accepted.
-3. Agents' secrets are sealed anew.
-4. With `--end`, once they are and nothing else needs the previous key, the new one is the only
-   one.
+1. All processes accept the new key, and still use the previous key.
+2. All processes use the new key, and still accept the previous key.
+3. The agents' secrets are encrypted (sealed) with the new key.
+4. With `--end`, the previous key is removed, if nothing needs it any more.
 
-Between the steps every process is replaced, as by `callboard upgrade`, so that none meets what is
-made with a key that it does not know. Where the key does not lie in the home's file, on the
-machines of a cluster, each step writes what the setting has to be, for people to distribute.
-Decision permissions-and-keys.
+In steps 1, 2 and 4 all processes are replaced, as by `callboard upgrade`. So no process receives
+data that was made with a key that it does not know. In a cluster, or if the key does not come from
+the home's key file, people must distribute the key. Then each step writes the setting's new value
+to a file, and stops. Decision permissions-and-keys.
 """
 
 from __future__ import annotations
@@ -35,19 +34,19 @@ from serve_app.supervisor.deployment import DeploymentError
 from serve_app.supervisor.releases.beginning import running_environment, take_turn, upgrade
 from serve_app.supervisor.releases.release import Release
 
-# Of the keys that every process knows: what stands in the file may not be there yet.
+# The file with the digest of the keys that all processes know. The key file may be newer.
 _KNOWN: Final = "deployment.key.known"
 _NEXT: Final = "deployment.key.next"
 _LOCK: Final = "rotation.lock"
 
 
 def rotate(loaded: LoadedSettings, *, is_end: bool, is_forced: bool) -> int:
-    """Go on with the rotation of a deployment's key; return the exit status.
+    """Begin or continue the rotation of a deployment's key; return the exit status.
 
     Args:
-        loaded: of the deployment's home.
-        is_end: end the key of before, instead of bringing in a new one.
-        is_forced: also while something is left that only that key can read.
+        loaded: the settings of the deployment's home.
+        is_end: remove the previous key (step 4), instead of steps 1 to 3.
+        is_forced: remove the previous key even if some data can be read only with it.
     """
     try:
         turn = take_turn(loaded.deployment, _LOCK)
@@ -70,10 +69,10 @@ class KeyRotation:
     """The rotation of one deployment's key.
 
     Args:
-        loaded: of its home.
-        say: gets a line for people about each thing that happens.
-        replace: replaces what runs by processes that read the settings anew, and says whether it
-            has; None where nothing runs.
+        loaded: the deployment's settings.
+        say: prints a line of progress.
+        replace: replaces all processes by processes that read the settings again, and returns
+            whether that succeeded; None if the deployment does not run.
     """
 
     def __init__(
@@ -93,10 +92,10 @@ class KeyRotation:
             )
 
     def run(self) -> None:
-        """Bring a new key into use, or go on with that (1 and 2).
+        """Put a new key into use, or continue to do so (steps 1 and 2).
 
         Raises:
-            DeploymentError: people have to distribute the keys, or the processes are not replaced.
+            DeploymentError: people must distribute the keys, or the processes were not replaced.
         """
         if len(self._keys.versions) == 1:
             self._distribute(self._keys)
@@ -107,7 +106,7 @@ class KeyRotation:
         self._say(f"the key of version {self._keys.version} is in use")
 
     def seal_anew(self) -> None:
-        """Seal agents' secrets by the new key, and say what else needs the previous one (3)."""
+        """Encrypt agents' secrets with the new key (step 3); say what needs the previous key."""
         before = min(self._keys.versions)
         if self._replace is None or before == self._keys.version:
             return
@@ -116,10 +115,10 @@ class KeyRotation:
         self._say(f"{end}, once it is not needed: {_told(left)}" if left else end)
 
     def end(self, *, is_forced: bool) -> None:
-        """End the key of before (4).
+        """Remove the previous key (step 4).
 
         Raises:
-            DeploymentError: it is still needed, or as of `run`.
+            DeploymentError: the previous key is still needed, or see `run`.
         """
         if len(self._keys.versions) > 1:
             if self._keys.version != max(self._keys.versions):
@@ -141,10 +140,10 @@ class KeyRotation:
         self._say(f"the key of version {self._keys.version} is the only one")
 
     def _distribute(self, keys: DeploymentKeys) -> None:
-        """Let every process have these keys.
+        """Write these keys to the key file, and replace the processes that do not know them.
 
         Raises:
-            DeploymentError: as of `run`.
+            DeploymentError: see `run`.
         """
         if keys.text() != self._keys.text():
             self._write(keys)
@@ -167,7 +166,8 @@ class KeyRotation:
         is_one_machine = self._loaded.settings.machines_max == 1
         if self._loaded.sources["deployment_key"] != str(file) or not is_one_machine:
             following = self._deployment.home / _NEXT
-            if not self._is_proposed(following, keys):  # else people may have taken it already
+            # A proposal is not replaced, because people may have distributed it already.
+            if not self._is_proposed(following, keys):
                 write_private(following, keys.text())
             raise DeploymentError(
                 f"replace deployment_key by the content of {following} on every machine, the head"
@@ -176,7 +176,7 @@ class KeyRotation:
         write_private(file, keys.text())
 
     def _is_proposed(self, file: Path, keys: DeploymentKeys) -> bool:
-        """Say whether a file has these keys, but for one that no process knows yet."""
+        """Say whether a file has these keys; a key that no process knows yet may differ."""
         try:
             written = DeploymentKeys.parse(file.read_text(encoding="ascii"))
         except (OSError, ValueError):
@@ -188,7 +188,7 @@ class KeyRotation:
         )
 
     async def _left(self, version: int) -> MadeWithKey:
-        """Seal anew what can be, and return what is left of a version."""
+        """Encrypt the secrets of a key version anew; return what still needs that version."""
         url = self._loaded.settings.database_url
         store = SealedSecrets(url)
         async with LedgerReader(url, pool_size=1) as reader:
@@ -206,14 +206,14 @@ def _rotation(loaded: LoadedSettings, say: Callable[[str], None]) -> KeyRotation
     deployment = loaded.deployment
     if deployment.holder() is None:
         return KeyRotation(loaded, say, None)
-    # What runs may have been told more than this command.
+    # The running processes may have other settings than this command, so theirs are used.
     running = load_settings(environment=running_environment(deployment))
     release = _other_release(deployment.home)
     return KeyRotation(running, say, lambda: upgrade(running, release) == 0)
 
 
 def _other_release(home: Path) -> Path | None:
-    """Return the folder of the release that runs, None where it is this command's own."""
+    """Return the folder of the running release, None if it is the release of this command."""
     chosen = Release.of_home(home)
     return None if chosen.folder == Release.own().folder else Path(chosen.folder)
 

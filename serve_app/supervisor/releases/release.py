@@ -1,8 +1,8 @@
-"""The release that a deployment runs: an interpreter, a folder of packages, which upgrade chose it.
+"""The release that a deployment runs: an interpreter, a folder of packages and a generation.
 
-`callboard upgrade` writes it into the home before it replaces anything, and the supervisor starts
-what has ended in that release from then on. A start by a person chooses anew: the release is then
-the one that the supervisor itself is of, and the file goes. Decision cluster-and-releases.
+`callboard upgrade` stores the new release in a file of the home before it replaces processes. From
+then on the supervisor starts ended processes in that release. `callboard up` and `join` remove the
+file, and start the processes in the supervisor's own release. Decision cluster-and-releases.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _FOLDER = Path(__file__).resolve().parent.parent.parent.parent
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Where the code of a deployment lies.
+    """The place of a deployment's code.
 
     Attributes:
-        python: the interpreter of its environment.
-        folder: where its packages lie.
-        generation: of the upgrade that chose it; empty: a start did.
+        python: the interpreter of the release's environment.
+        folder: the folder with the release's packages.
+        generation: the id of the upgrade that chose the release; empty if it was chosen by a start.
     """
 
     python: str
@@ -36,15 +36,15 @@ class Release:
 
     @classmethod
     def own(cls) -> Release:
-        """Return the release that this process is of."""
+        """Return the release of this process."""
         return cls(sys.executable, str(_FOLDER))
 
     @classmethod
     def in_folder(cls, folder: Path, generation: str) -> Release:
-        """Return the release of a checkout, which has its environment in `.venv`.
+        """Return the release in a folder, whose environment is in `.venv`.
 
         Raises:
-            DeploymentError: there is none.
+            DeploymentError: the folder has no release.
         """
         release = cls(str(folder / ".venv" / "bin" / "python"), str(folder), generation)
         release.check()
@@ -52,10 +52,10 @@ class Release:
 
     @classmethod
     def of_home(cls, home: Path) -> Release:
-        """Return the release that an upgrade has chosen for a home, else this process's own.
+        """Return the release that an upgrade has stored in a home, else that of this process.
 
         Raises:
-            DeploymentError: the file does not say which one, or it is not there any more.
+            DeploymentError: the file is malformed, or its release does not exist any more.
         """
         file = home / FILE
         if not file.exists():
@@ -68,23 +68,23 @@ class Release:
         return release
 
     def check(self) -> None:
-        """Check that it is there.
+        """Check that the interpreter and the packages exist.
 
         Raises:
-            DeploymentError: it is not.
+            DeploymentError: one of them is missing.
         """
         for path in (Path(self.python), Path(self.folder, "serve_app")):
             if not path.exists():
                 raise DeploymentError(f"there is no release in {self.folder}: {path} is missing")
 
     def by_plain_path(self, run_folder: Path) -> Release:
-        """Return the same release with an interpreter whose path Ray can write into a command.
+        """Return the release with an interpreter path that has no special characters.
 
-        Ray splits the commands of its workers at spaces, and lets a shell read them. A link in the
-        run folder then stands for the environment.
+        Ray splits the commands of its workers at spaces, and a shell interprets them. If the path
+        has such characters, a link to the environment is created in the run folder.
 
         Args:
-            run_folder: the deployment's; it is there.
+            run_folder: the deployment's run folder, which must exist.
         """
         if is_plain(self.python):
             return self
@@ -95,17 +95,17 @@ class Release:
         return replace(self, python=str(link / python.parent.name / python.name))
 
     def choose(self, home: Path) -> None:
-        """Let the supervisor of a home start what has ended in this release from now on."""
+        """Store this release in a home, so that the supervisor starts ended processes in it."""
         fresh = home / f"{FILE}.new"
         fresh.write_text(json.dumps(asdict(self)), encoding="utf-8")
         fresh.rename(home / FILE)
 
     def environment(self) -> dict[str, str]:
-        """Return the variables of processes that are of this release."""
+        """Return the environment variables of processes of this release."""
         own = {"PYTHONPATH": self.folder}
         return own | ({"CALLBOARD_GENERATION": self.generation} if self.generation else {})
 
 
 def forget_release(home: Path) -> None:
-    """Let the supervisor of a home start what has ended in its own release."""
+    """Remove the stored release of a home, so that the supervisor uses its own release."""
     (home / FILE).unlink(missing_ok=True)

@@ -1,18 +1,19 @@
-"""Replaces a running deployment by the release of this very process: `python -m …upgrade`.
+"""Upgrades a running deployment to the release of this process: `python -m …upgrade`.
 
-The supervisor's `upgrade` starts it in the environment of the release that is to come. It says what
-it does, ends with 0 when nothing of before is left, else with 1 and the reason. In order:
+`beginning.py` runs this program in the environment of the new release. It prints its progress. The
+exit status is 0 when no process of the previous release is left, 2 for invalid settings, else 1.
 
-1. Check that every machine has the release, that no machine is drained, that the schema allows it.
-   A machine that Ray drains leaves: it needs no release, and no owner of it is waited for.
-2. Apply the migrations that the code of before can live with.
-3. Replace the timekeeper; it starts owners of this release, which join beside those of before.
+1. Check that every machine has the release, that no machine is drained, and that the schema allows
+   the upgrade. A machine that Ray drains will leave the cluster, so it is not checked, and no owner
+   on it is waited for.
+2. Apply the migrations that the code of the previous release can work with.
+3. Replace the timekeeper. The new one starts owners of this release beside the previous owners.
 4. Replace the ledger, then the API's replicas.
-5. Machine by machine: drain the members of before, end each when no call of an agent is open in it,
-   or after `drain_ms`.
+5. Machine by machine, drain the previous owners. End each when it has no open call of an agent, or
+   after `drain_ms`.
 
-It may end at any point, and be begun anew, with this release or with the one of before: that is the
-way back. Decision cluster-and-releases.
+The program may stop at any point, and be run again with this release or with the previous one.
+Running it with the previous release undoes an upgrade. Decision cluster-and-releases.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ from serve_app.supervisor.processes import saying
 from serve_app.supervisor.releases.release import Release
 
 START_TIMEOUT_S: Final = 120.0
-# For a member whose process has ended to lose its shards, or for the ledger to be back.
+# The longest wait for the ledger to accept a request.
 END_TIMEOUT_S: Final = 60.0
 _PAUSE_S: Final = 0.25
 T = TypeVar("T")
@@ -68,9 +69,9 @@ class Roll:
     """One upgrade of a running deployment.
 
     Args:
-        settings: with the generation of this upgrade.
-        gateway: of this process.
-        say: gets a line for people about each step.
+        settings: the settings, with the generation of this upgrade.
+        gateway: the gateway of this process.
+        say: prints a line of progress.
     """
 
     def __init__(self, settings: Settings, gateway: Gateway, say: Callable[[str], None]) -> None:
@@ -79,11 +80,11 @@ class Roll:
         self._say = say
 
     async def run(self) -> None:
-        """Replace everything, steps 3 to 5.
+        """Replace all processes (steps 3 to 5).
 
         Raises:
-            RollFailed, HandoverFailed: something does not start or end in time.
-            ServiceError: the ledger refuses, or is away for too long.
+            RollFailed, HandoverFailed: a process does not start or end in time.
+            ServiceError: the ledger refuses a request, or is unavailable for too long.
         """
         settings = self._settings
         leaving = await asyncio.to_thread(draining_machines)
@@ -96,7 +97,7 @@ class Roll:
         self._say("replacing the ledger")  # 4
         await hand_over_ledger(settings)
         self._say("replacing the API's replicas")
-        # Serve starts HAProxy anew for them, on this machine by these lines.
+        # With the replicas, Serve starts HAProxy again, which reads these lines on this machine.
         write_lines(Path(settings.run_folder) / "h", settings, settings.deployment_keys)
         await asyncio.to_thread(_replace_replicas, settings)
         lease = await self._read_cluster()
@@ -104,11 +105,12 @@ class Roll:
             await self._end_machine(machine)
 
     async def _read_cluster(self) -> Lease:
-        """Return who the members are."""
+        """Return the members and their shards."""
         return await _patiently(self._gateway.read_cluster)
 
     def _before(self, lease: Lease) -> list[MemberView]:
-        # By generation: a machine may have joined since, whose owners are of this upgrade.
+        # Compared by generation: a machine may have joined in the meantime, with owners of this
+        # upgrade.
         own = self._settings.generation
         return [one for one in lease.members if generation_of(one.address) != own]
 
@@ -116,7 +118,7 @@ class Roll:
         deadline = time.monotonic() + START_TIMEOUT_S
         while True:
             lease = await self._read_cluster()
-            # Looked at again each time: Ray may begin to drain one of the machines meanwhile.
+            # The owners are determined each time, because Ray may begin to drain a machine.
             missing = await asyncio.to_thread(_owners_to_join, self._settings) - {
                 one.address
                 for one in lease.members
@@ -132,7 +134,7 @@ class Roll:
             await asyncio.sleep(_PAUSE_S)
 
     async def _end_machine(self, machine: str) -> None:
-        """Drain the members of before on a machine, and end them."""
+        """Drain the previous members on a machine, and end them."""
         lease = await self._read_cluster()
         members = [one for one in self._before(lease) if one.machine == machine]
         shards = sum(held.member in {one.member for one in members} for held in lease.shards)
@@ -150,7 +152,7 @@ class Roll:
             await self._change(one.member, MemberState.GONE)
 
     async def _open_calls(self, members: Sequence[MemberView]) -> int:
-        """Return what keeps members from being ended, at least 1 while anything does."""
+        """Return the number of open calls in members; a member that is not drained counts as 1."""
         wanted = {one.member for one in members}
         left = [
             one
@@ -160,9 +162,10 @@ class Roll:
         return sum(max(1, one.open_calls) for one in left)
 
     async def _change(self, member: str, state: MemberState) -> None:
-        """Change a member's state; one that has ended already is left as it is.
+        """Change a member's state; do nothing if the member has ended already.
 
-        A member that has not given everything is GONE when the others have taken it, which is soon.
+        The ledger refuses GONE while the member holds shards, so the command is retried. When other
+        members have taken the last shard, the ledger itself may set GONE.
         """
 
         async def change() -> None:
@@ -179,7 +182,7 @@ class Roll:
 
 
 async def _patiently(ask: Callable[[], Awaitable[T]]) -> T:
-    """Ask until the ledger agrees; it may be away for a moment."""
+    """Retry a request while the ledger refuses it or is unavailable, for `END_TIMEOUT_S`."""
     deadline = time.monotonic() + END_TIMEOUT_S
     while True:
         try:
@@ -191,7 +194,7 @@ async def _patiently(ask: Callable[[], Awaitable[T]]) -> T:
 
 
 def main() -> int:
-    """Roll, and say what is done."""
+    """Upgrade the deployment and print the progress; return the exit status."""
     try:
         settings = read_settings()
     except SettingsError as defect:
@@ -204,7 +207,7 @@ def main() -> int:
             log_to_driver=False, logging_level=logging.WARNING,
         )  # fmt: skip
         asyncio.run(_upgrade(settings, say))
-    # RuntimeError: how Ray says that its version, or Python's, is another than the cluster's.
+    # Ray raises a RuntimeError if its version or Python's differs from the cluster's.
     except (RuntimeError, StopNeeded, LedgerUnavailable, HandoverFailed, ServiceError) as failure:
         print(f"callboard: {failure}", file=sys.stderr)
         return 1
@@ -234,17 +237,22 @@ def _owner_url(settings: Settings) -> str:
 
 
 def _owners_to_join(settings: Settings) -> frozenset[str]:
-    """Return the addresses of the owners of machines that Ray does not drain; blocks."""
+    """Return the addresses of the owners on machines that Ray does not drain. Blocks the thread."""
     cores, leaving = cores_of_machines(), draining_machines()
     working = {machine: count for machine, count in cores.items() if machine not in leaving}
     return frozenset(owner_names(settings, working))
 
 
 def _check_not_drained(lease: Lease, leaving: Collection[str]) -> None:
-    """Refuse while a machine is drained: owners that start there anew would take its work back.
+    """Refuse the upgrade while a machine is drained: its new owners would take work again.
 
     Args:
-        leaving: machines that Ray drains; what starts there is drained again.
+        lease: the members of the cluster.
+        leaving: the machines that Ray drains; they are ignored, because new owners on them are
+            drained too.
+
+    Raises:
+        RollFailed: a machine is drained.
     """
     live = [one for one in lease.members if one.is_live and one.machine not in leaving]
     open_machines = {one.machine for one in live if one.state is MemberState.READY}
@@ -257,7 +265,7 @@ def _check_not_drained(lease: Lease, leaving: Collection[str]) -> None:
 
 
 def _replace_replicas(settings: Settings) -> None:
-    """Let Serve replace the replicas; returns when the last one of before is gone."""
+    """Let Serve replace the replicas; return when the last previous replica has ended."""
     serve.run(build(settings), name=APPLICATION, route_prefix="/", blocking=False)
 
 
@@ -265,5 +273,5 @@ if __name__ == "__main__":
     status = main()
     sys.stdout.flush()
     sys.stderr.flush()
-    # As `deploy` does: leaving the cluster in order takes a second, for which nothing waits.
+    # See `deploy.py`: `sys.exit` would disconnect from Ray first, which takes a second.
     os._exit(status)
