@@ -3,7 +3,7 @@
 | Class | Reaction of the caller |
 |---|---|
 | AuthenticationError | use another key or signature |
-| PermissionDenied | obtain the scope |
+| PermissionDenied | obtain the permission, such as a scope |
 | NotFound | check the id; records of other callers are not found either |
 | Conflict | read the record: its state has changed (settled, revoked, locked, finished) |
 | InvalidRequest | correct the members that `errors` names |
@@ -75,7 +75,7 @@ class AuthenticationError(CallboardError):
 
 
 class PermissionDenied(CallboardError):
-    """The credential is valid, but lacks the scope for this request."""
+    """The credential is valid, but does not permit this request."""
 
 
 class NotFound(CallboardError):

@@ -22,7 +22,7 @@ _PEM: Final = ("-----BEGIN PRIVATE KEY-----", "-----END PRIVATE KEY-----")
 
 
 class EmptyKey(ValueError):
-    """`CALLBOARD_API_KEY` is set but empty, which must not select another credential."""
+    """`CALLBOARD_API_KEY` is set but empty; no other credential may be used in its place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +165,7 @@ def _seed(text: str) -> bytes:
 
     begin, end = _PEM
     if not text.startswith(begin):
-        return key_bytes(text)  # a private key has the form of a public one
+        return key_bytes(text)  # the text form of a private key is the same as of a public key
     body = base64.b64decode(text.removeprefix(begin).removesuffix(end))
     if len(body) != len(_PKCS8) + 32 or not body.startswith(_PKCS8):
         raise ValueError("PEM of another kind of key")

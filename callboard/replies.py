@@ -35,7 +35,7 @@ def successful(record: Workflow) -> Workflow:
         waiting = f"workflow {record.id} is {record.status}"
         raise StillRunning(STILL_RUNNING, 200, waiting)
     failed = {name: node.error for name, node in record.nodes.items() if node.error}
-    # Report the node that failed first, not a node that failed because of another one.
+    # Report a node that failed itself, rather than one that failed because of another node.
     first = next((n for n, e in failed.items() if e.get("code") != "UPSTREAM_FAILED"), None)
     error = record.error or (failed[first] if first is not None else {})
     code = str(error.get("code") or record.status.upper())

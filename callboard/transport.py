@@ -87,7 +87,6 @@ class Connection(Generic[H]):
             headers["x-callboard-reason"] = self._reason.encode()
         auth: dict[str, Any] = {}
         # A call with its own credential is sent without the client's credential.
-        # A call with its own credential is sent without the client's credential.
         if "Authorization" not in headers:
             if self._api_key:
                 headers["x-api-key"] = self._api_key

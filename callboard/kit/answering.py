@@ -214,11 +214,11 @@ class AnsweringAgent:
     ) -> Callable[[_H], _H]:
         """Return a decorator that declares the handler of a capability; the handler may be `async`.
 
-        A parameter of the handler receives the input with its name. The parameters `inputs` and
-        `parents` receive all inputs and all parents' results; a parameter with the type `Context`
-        receives the dispatch's context. The handler returns the result object (a dict, dataclass or
-        pydantic model). To submit the result later with `Agent.deliver`, the handler declares a
-        parameter `later` and returns its value.
+        Each parameter of the handler receives the input of the same name. Some parameters are
+        special: `inputs` receives all inputs, `parents` all parents' results, and a parameter with
+        the type `Context` the dispatch's context. The handler returns the result object (a dict,
+        dataclass or pydantic model). To submit the result later with `Agent.deliver`, the handler
+        declares a parameter `later` and returns the value of that parameter.
 
         Args:
             capability_id: for example `cap.text.keywords.v1`.
@@ -547,7 +547,10 @@ def _event_id(body: bytes) -> str:
 
 
 def _error_text(error: Exception) -> str:
-    """Return the error text for the payer; for other errors than `AgentError` it has the class."""
+    """Return the error text for the payer.
+
+    It begins with the class of the exception, unless that is `AgentError`.
+    """
     name, text = type(error).__name__, str(error)
     if isinstance(error, AgentError) and text:
         return text

@@ -53,7 +53,7 @@ class BadInput(Exception):
 
     Args:
         name: the name of the input.
-        defect: the value or type that was got and the expected one; None if the input is missing.
+        defect: what was got and what was expected; None if the input is missing.
     """
 
     def __init__(self, name: str, defect: str | None) -> None:

@@ -58,7 +58,7 @@ class Context:
         return (self.deadline - datetime.now(UTC)).total_seconds()
 
     def report_tokens(self, *, read: int = 0, written: int = 0) -> None:
-        """Add tokens to the reply's metrics; an agent that is paid per token is paid by them.
+        """Add tokens to the reply's metrics; a price per token is charged for these tokens.
 
         Args:
             read: input tokens.

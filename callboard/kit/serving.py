@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 # The coordinator sends at most 8 MiB of inputs; the rest of the body is small.
 BODY_BYTES_MAX = 9 * 1024 * 1024
-# The longest time in which a request's body must arrive, in which the client must read the reply,
-# and for which a connection may be idle after a reply.
+# The longest time for three things: the arrival of a request's body, the reading of a reply by the
+# client, and an idle connection after a reply.
 IDLE_TIMEOUT_S = 75.0
 # How long the server, once it closes, waits for replies that are being sent.
 SHUTDOWN_S = 2

@@ -130,7 +130,7 @@ class RayNode:
             # Ray would set the niceness of its workers to 15, but only after their imports. A
             # worker that starts would take the cores from the workers that serve, for a second.
             "RAY_worker_niceness": "0",
-            # Only the dashboard reads the events of tasks, and it is not used.
+            # Only the dashboard's pages would read the events of tasks, and nobody uses them.
             "RAY_task_events_report_interval_ms": "0",
         }
         if self._place.is_cluster:
