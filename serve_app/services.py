@@ -1,6 +1,7 @@
 """`Services`: the connections, stores and caches that the handlers of a replica share.
 
-Handlers also take the time and random ids from here, so that tests can set both.
+Handlers also get the time and new ids from here, so that they read neither the clock nor a source
+of randomness themselves.
 """
 
 from __future__ import annotations

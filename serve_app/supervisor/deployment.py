@@ -1,9 +1,10 @@
 """A deployment's folders and files, its lock and its ports.
 
-A deployment has two folders. The home has what `down` keeps: `url`, `admin.key`, `postgres/`,
-`logs/` and keys. The run folder has what `down` removes; its path is short, because the path of a
-Unix socket has at most 107 bytes. The kernel releases the lock and the reservation of the ports
-when their process ends, even by SIGKILL. This file starts no process.
+A deployment has two folders. The home has the files that outlive a run: `admin.key`, `postgres/`,
+`logs/` and keys. `down` removes only `url` and `gcs/` from it. The run folder has the files of one
+run. Its path is short, because the path of a Unix socket has at most 107 bytes. The kernel releases
+the lock and the reservation of the ports when their process ends, even by SIGKILL. This file starts
+no process.
 """
 
 from __future__ import annotations

@@ -354,9 +354,11 @@ class Keeper:
 
 
 def clear_leftovers(deployment: Deployment, say: Callable[[str], None]) -> int:
-    """End the processes that an earlier run of a deployment left behind; return their number.
+    """End the processes of an earlier run of a deployment, and remove its run folder.
 
     The caller must hold the deployment's lock, or know that its holder has ended.
+
+    Returns: the number of processes that were found by their mark.
     """
     ended = end_marked(deployment.id, deployment.run_folder, grace_s=0)
     if ended:

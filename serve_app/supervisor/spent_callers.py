@@ -68,8 +68,7 @@ def refusing_lines(address: str) -> list[str]:
     """
     not_writes = "|".join(_pattern(path) for path in NOT_WRITES)
     by_body = "|".join(_pattern(path) for path in WRITES_BY_BODY)
-    # All other paths are limited, also unknown ones: they may be an encoded form of a known path,
-    # which only a replica decodes.
+    # All other paths are limited, also unknown ones: a replica may decode them to a known path.
     is_limited = f"!{{ var({PATH}) -m str {' '.join(UNCOUNTED)} }}"
     is_write = "{ var(txn.spent_class) -m str write }"
     left = "{ var(txn.spent_left) -m int gt 0 }"

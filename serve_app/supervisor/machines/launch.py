@@ -41,7 +41,7 @@ _SETUP_TIMEOUT_S = 1_800.0
 _START_TIMEOUT_S = 600.0
 _PAUSE_S = 2.0
 _WORKERS_AT_ONCE_MAX = 32
-# Lines of output that are no error: `bash -i` prints two of them if there is no terminal.
+# Beginnings of lines that are no error: two of `bash -i` without a terminal, and one of ssh.
 _NOISE = ("bash: cannot set terminal process group", "bash: no job control", "Warning: Permanently")
 _ROOT = Path(__file__).resolve().parent.parent.parent.parent
 

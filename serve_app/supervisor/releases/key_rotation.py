@@ -1,6 +1,7 @@
 """Rotates the deployment key: the steps of `callboard rotate-deployment-key`.
 
-The key file stores the progress, so the command may stop at any point and be run again.
+The progress is stored in the key file, and in a file with the keys that all processes know. So the
+command may stop at any point and be run again.
 
 1. All processes accept the new key, and still use the previous key.
 2. All processes use the new key, and still accept the previous key.

@@ -59,7 +59,7 @@ from serve_app.supervisor.processes import saying
 from serve_app.supervisor.releases.release import Release
 
 START_TIMEOUT_S: Final = 120.0
-# The longest wait for the ledger to accept a request.
+# The longest time for which a request that the ledger refuses is retried.
 END_TIMEOUT_S: Final = 60.0
 _PAUSE_S: Final = 0.25
 T = TypeVar("T")
@@ -152,7 +152,10 @@ class Roll:
             await self._change(one.member, MemberState.GONE)
 
     async def _open_calls(self, members: Sequence[MemberView]) -> int:
-        """Return the number of open calls in members; a member that is not drained counts as 1."""
+        """Return the number of open calls in live members that are not drained.
+
+        A member without open calls counts as 1, so the result is 0 only if all are drained.
+        """
         wanted = {one.member for one in members}
         left = [
             one
