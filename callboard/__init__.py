@@ -1,6 +1,7 @@
-"""What users of Callboard import: the client, the agent kit and their errors.
+"""The public names of the package: the client, the agent kit, the verifiers and their errors.
 
-Names are loaded on first use, because the command line imports this package and must start fast.
+A name is imported at its first use, because the command line imports this package and must start
+fast.
 """
 
 from __future__ import annotations

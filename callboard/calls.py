@@ -31,8 +31,8 @@ RETRY_DELAY_S_MAX = 30.0
 PREFER_WAIT_S_MAX = 60
 AUDIT_PAGE = 1000
 _FIRST_RETRY_DELAY_S = 0.2
-# A pause is lengthened by a random share of it, up to this one, so that callers that were refused
-# at the same time do not return at the same time.
+# The largest share by which a random jitter lengthens a pause. Without jitter, callers that were
+# refused at the same time would also return at the same time.
 _JITTER_SHARE = 0.5
 _RETRIED_STATUSES = frozenset({429, 502, 503, 504})
 # A quota stays exceeded until its day ends; no retry delay is that long.

@@ -1,4 +1,4 @@
-"""`Context`, a dispatch as its handler sees it, and `Later`, which lets the result follow later.
+"""`Context`: the dispatch that a handler answers. `Later`: a dispatch whose result follows later.
 
 Reference: features.md (Dispatch).
 """

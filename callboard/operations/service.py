@@ -247,7 +247,11 @@ class ServiceOperations:
         "POST", "/v1/federation/peers/{peer_id}/settle", replies.Settled, amount_credits="amount"
     )
     def settle_peer(self, peer_id: str, *, amount_credits: float | str | None = None) -> None:
-        """Move credits from a peer's clearing account to the caller; None: the whole balance."""
+        """Move credits from a peer's clearing account to the caller.
+
+        Args:
+            amount_credits: the amount; None: the whole balance.
+        """
 
     route = listing_of("/v1/federation/route/{}", replies.RouteQuery, replies.RouteResult)
     trust_events = listing(

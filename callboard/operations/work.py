@@ -75,8 +75,8 @@ class WorkOperations:
         """Wait until the workflow has ended, and return its record.
 
         Args:
-            timeout_s: the longest wait in seconds, after which the current record is returned; None
-                waits without a limit.
+            timeout_s: the longest wait in seconds; then the current record is returned. None waits
+                without a limit.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         pause_s = 0.0
@@ -125,7 +125,7 @@ class WorkOperations:
         Args:
             result_id: the dispatch's `resultId`. It is also the credential for this request.
             result: the result object, if `error` is None.
-            error: what went wrong; its presence makes the node's attempt fail.
+            error: what went wrong. If it is given, the attempt fails.
             code: a short name for the error.
             metrics: for example `tokens_used`.
             agent_did: the agent that submits.

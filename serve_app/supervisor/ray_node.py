@@ -68,8 +68,8 @@ class Place:
 
 
 ALONE = Place()
-# How long a worker waits for an autoscaler to remove its machine. An autoscaler checks every 5 s by
-# default, and removes a machine on which Ray has ended.
+# How long a worker waits before it starts Ray again on a machine of an autoscaler. The autoscaler
+# checks every 5 s by default, and removes a machine on which Ray has ended.
 _TAKEN_BACK_S = 30.0
 
 

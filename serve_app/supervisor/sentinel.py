@@ -1,7 +1,7 @@
 """Ends a deployment's processes after its supervisor was killed.
 
-The kernel ends the supervisor's children with it, but HAProxy and Ray's agents are not children. An
-HAProxy that survives a killed supervisor would keep the port of the API in use. So the sentinel
+When a supervisor ends, the kernel also ends its children, but not HAProxy and Ray's agents, which
+are grandchildren. A surviving HAProxy would keep the port of the API in use. So the sentinel
 waits for the supervisor's end, and then ends the processes with the mark of its run. A new run of
 the same deployment has another mark. Processes whose mark is overwritten are ended at once, before
 a new run can have started such processes. `python -m serve_app.supervisor.sentinel PID MARK FOLDER`

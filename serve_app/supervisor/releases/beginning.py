@@ -59,7 +59,7 @@ def _upgrade(deployment: Deployment, release: Release, turn: int) -> int:
 
 
 def take_turn(deployment: Deployment, lock: str) -> int:
-    """Take a lock against concurrent upgrades, which would end each other's processes.
+    """Take a lock, so that concurrent upgrades or rotations do not end each other's processes.
 
     Args:
         deployment: the deployment.
