@@ -1,1 +1,1 @@
-"""The one writer: what a batch of commands reads, comes to, and how it is committed."""
+"""The ledger's writer: loads the rows that a batch of commands needs, plans and commits it."""

@@ -1,10 +1,10 @@
-"""The rows of one batch: collected while planning, then encoded as the parameters of
-`commit_batch`.
+"""The rows of one batch: plans add them, `parameters` encodes them for `commit_batch`.
 
-Knows the shape of rows and how the chain and the accounts go on; decides nothing. A command that
-leaves a trace is one audit entry, which lists its events; the entries that move its money name it.
-What is added here is already counted in the state cache, so a batch is committed whole or the cache
-is dropped. money.md (Rules that the database enforces, Commands and keys, Audit chain).
+This file knows the columns of rows, the hash chain and the balances of accounts. Plans decide which
+rows to add. A command with events gets one audit entry, which lists these events; the entries that
+move the command's money carry its id. Adding a row also changes the state cache. Therefore a batch
+is either committed as a whole, or the cache is dropped. Reference: money.md (Rules that the
+database enforces, Commands and keys, Audit chain).
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from ledger.tables.write_function import FREQUENT
 from ledger.tables.writes import Write
 from ledger.writer.state_cache import Account, KnownAgent, StateCache
 
-# What a command is answered with when it is applied.
+# The reply to a command that was applied.
 Result = dict[str, Any]
 
 _NAMES: Final = {event: (event.value, event.action) for event in AuditEventType}
 
 
 class _Event(NamedTuple):
-    """What a command has done to one target."""
+    """One event of a command, about one target."""
 
     event: AuditEventType
     target_type: str
@@ -43,10 +43,12 @@ class _Event(NamedTuple):
 
 
 class Refusal(Exception):
-    """A command is rejected; nothing of it was planned. The rejection is stored under its key,
-    except one that passes by itself, after `retry_after_s`: that leaves no trace (decision
-    refunds-disputes-invoices-quotas).
-    So does one that is not `is_stored`: its key is another's to use (decision auctions).
+    """A plan rejects its command; it has added no rows. By default the rejection is stored under
+    the command's key, and repeats of the key get it again.
+
+    Two kinds of rejections are not stored. One that passes by itself has `retry_after_s` (decision
+    refunds-disputes-invoices-quotas). One with `is_stored=False` leaves its key to another command
+    (decision auctions).
     """
 
     def __init__(
@@ -64,11 +66,11 @@ class Refusal(Exception):
         self.detail = detail
         self.is_audited = is_audited
         self.is_stored = is_stored and retry_after_s is None
-        # What a rejection without a trace says besides: it has no stored row to say it.
+        # Details for the caller of a rejection that is not stored; a stored rejection has none.
         self.result = {"retryAfterS": retry_after_s} if retry_after_s is not None else result or {}
 
 
-# Refusals that are frequent, by their text.
+# Constructors for the most frequent error codes; the argument is the detail.
 conflict: Final = partial(Refusal, ErrorCode.CONFLICT)
 forbidden: Final = partial(Refusal, ErrorCode.FORBIDDEN)
 invalid: Final = partial(Refusal, ErrorCode.INVALID_REQUEST)
@@ -76,15 +78,15 @@ not_found: Final = partial(Refusal, ErrorCode.NOT_FOUND)
 
 
 class Batch:
-    """One transaction in the making.
+    """One transaction that is being planned.
 
     Args:
-        cache: what is committed.
-        now_ms: the time that its rows carry, never before what is committed.
-        clock_ms: the time by which ends are judged (of revocations, keys, rounds); None: `now_ms`.
-            They differ after a clock that was ahead has been put right: what was dated then stays,
-            and nothing may be held to be over for that long.
-        loaded: what the `load` of the batch's one command has read (`plans`).
+        cache: the committed state; planning changes it.
+        now_ms: the time in the rows; never before the newest committed time.
+        clock_ms: the wall clock, which decides whether something has expired (revocations, keys,
+            rounds); None: `now_ms`. The two differ after an operator has set back a clock that was
+            ahead: new rows then get the newest committed time, but nothing may expire early.
+        loaded: the return value of the command's `load` (`plans`), if the batch has one.
     """
 
     def __init__(
@@ -95,13 +97,13 @@ class Batch:
         self.now_ms = now_ms
         self.clock_ms = now_ms if clock_ms is None else clock_ms
         self.created_at = iso_ms(now_ms)
-        # By what is written, then by key, or by number where each row is a new one; in order.
+        # By write, then by key, in order; rows of `add` have a running number as their key.
         self._rows: defaultdict[Write, dict[Any, Row]] = defaultdict(dict)
-        # Of the command that is being planned: its events, and who gave it.
+        # The events and the caller of the command that is being planned.
         self._events: list[_Event] = []
         self.actor_did = ""
         self._parties: set[str] = set()
-        # Keys of commands that leave no row: passing refusals, and what changes nothing.
+        # Keys of commands that store no row: refusals that are not stored, commands without effect.
         self.untraced: set[str] = set()
         self.is_directory_changed = False
 
@@ -111,16 +113,17 @@ class Batch:
         return not (self._rows[COMMANDS] or self._rows[AUDIT_ENTRIES])
 
     def add(self, write: Write, row: Row) -> None:
-        """Add a row, by column, of which there can be no other with its key."""
+        """Add a row (column to value) whose key no other row of the batch has."""
         rows = self._rows[write]
         rows[len(rows)] = row
 
     def put(self, write: Write, key: Any, row: Row) -> None:
-        """Set the row that has this key, by column; it replaces an earlier one of the batch."""
+        """Set the row (column to value) of a key; it replaces an earlier row of the same key."""
         self._rows[write][key] = row
 
     def store(self, write: Write, key: Any, /, *sources: object, **columns: Any) -> None:
-        """Set the row that has this key: `columns`, and what sources have by a column's name."""
+        """Set the row of a key to `columns`, completed by the attributes of `sources` that have the
+        name of a column."""
         names = [column.name for column in write.given if column.name not in columns]
         for source in sources:
             columns |= {name: getattr(source, name) for name in names if hasattr(source, name)}
@@ -134,19 +137,19 @@ class Batch:
         )
 
     def row(self, write: Write, key: Any) -> Row | None:
-        """Return the row that was put under this key, None when there is none."""
+        """Return the row that was put under a key, or None."""
         return self._rows[write].get(key)
 
     def rows(self, write: Write) -> list[Row]:
-        """Return all rows of a write, in order."""
+        """Return all rows of a write, in the order in which they were added."""
         return list(self._rows[write].values())
 
     def drop(self, write: Write, key: Any) -> None:
-        """Leave out the row that was put under this key, if there is one."""
+        """Remove the row that was put under a key, if there is one."""
         self._rows[write].pop(key, None)
 
     def account(self, address: str, kind: str, owner_did: str | None) -> Account:
-        """Return the account at this address; an absent one is opened, empty."""
+        """Return the account at an address; open an empty account if there is none."""
         known = self.cache.accounts.get(address)
         if known is not None:
             return known
@@ -160,7 +163,7 @@ class Batch:
         return opened
 
     def agent(self, did: str) -> KnownAgent:
-        """Return an agent that was registered.
+        """Return a registered agent.
 
         Raises:
             Refusal: NOT_FOUND.
@@ -181,9 +184,10 @@ class Batch:
         workflow_id: str | None = None,
         node_id: str | None = None,
     ) -> list[int]:
-        """Add an entry of micro-credits from `debit` to `credit`, none of 0; return its id, if any.
+        """Add an entry of micro-credits from `debit` to `credit`; return its id in a list.
 
-        It belongs to the audit entry of the command that is being planned.
+        For an amount of 0 no entry is added, and the list is empty. The entry carries the id of the
+        audit entry of the command that is being planned.
         """
         if micro == 0:
             return []
@@ -191,10 +195,10 @@ class Batch:
         assert credit is not None, (kind, micro)
         debit.balance -= micro
         credit.balance += micro
-        # The plan checks before; the CHECK in the database is the second half of this pair.
+        # The plan has checked this before; the CHECK in the database checks it again.
         assert micro > 0, micro
         assert debit.balance >= 0 or debit.kind == "external", (debit, micro)
-        # What is issued is bounded, so no account can come to hold more.
+        # The sum of issued credits is bounded, so no account can hold more.
         assert credit.balance <= ISSUED_MICRO_MAX, (credit, micro)
         head = self.cache.head
         head.entry_seq += 1
@@ -216,7 +220,7 @@ class Batch:
 
     @property
     def audit_id(self) -> int | None:
-        """The id of the audit entry of the command that is being planned, None without events."""
+        """The id of the audit entry of the command that is being planned, None if no events yet."""
         return self.cache.head.audit_seq + 1 if self._events else None
 
     def record(self, event: AuditEventType, target: tuple[str, str], /, **payload: Any) -> int:
@@ -230,8 +234,10 @@ class Batch:
         return self.cache.head.audit_seq + 1
 
     def add_parties(self, *dids: str | None) -> None:
-        """Show the audit entry of the command that is being planned to these too, besides those
-        whom its events name; None stands for nobody."""
+        """Also show the audit entry of the command that is being planned to these DIDs.
+
+        The DIDs that its events name see it anyway. None is ignored.
+        """
         self._parties.update(did for did in dids if did is not None)
 
     def end_command(self, authority: Authority | None = None) -> None:
@@ -258,7 +264,7 @@ class Batch:
         self._write_entry(self.actor_did, events, payload)
 
     def found(self, target: tuple[str, str], payload: dict[str, Any]) -> None:
-        """Write the first entry of a chain: what is fixed for ever, by no command."""
+        """Write the first audit entry of the chain. It belongs to no command."""
         event = _Event(AuditEventType.LEDGER_CREATED, *target, payload)
         self._write_entry("", [event], payload)
 
@@ -281,7 +287,7 @@ class Batch:
                     prev_hash=head.hash,
                 )
                 break
-            except UnicodeEncodeError:  # a lone surrogate somewhere, which UTF-8 does not have
+            except UnicodeEncodeError:  # a lone surrogate, which UTF-8 cannot encode
                 if is_cleaned:
                     raise
                 actor_did, target_id = cleaned(actor_did), cleaned(target_id)
@@ -316,7 +322,7 @@ class Batch:
             self.add(AUDIT_PARTIES, {"party": party, "audit_id": head.audit_seq})
 
     def _find_parties(self, actor_did: str, events: list[_Event]) -> list[str]:
-        """Return the parties of an entry: owners of agents and payers are those of now."""
+        """Return the parties of an audit entry, with the current owners of agents."""
         found, self._parties = self._parties, set()
         found.add(actor_did)
         for event, _, target_id, payload in events:
@@ -330,17 +336,17 @@ class Batch:
                 agent = self.cache.agents.get(value) if named is Named.AGENT else None
                 if agent is not None:
                     found.add(agent.owner_did)
-        # Actors that are no DID are parts of the service.
+        # Actors without a DID are parts of the service.
         return [party for party in found if party.startswith("did:")]
 
     def applied(self, command: Command, result: Result) -> Outcome:
-        """Store a command's result under its key, unless it leaves no trace; return its outcome."""
+        """Store a command's result under its key unless it is untraced; return the outcome."""
         if command.key not in self.untraced:
             self._store_command(command, {"result": result} if result else {})
         return Outcome(OutcomeStatus.APPLIED, result)
 
     def refused(self, command: Command, refusal: Refusal) -> Outcome:
-        """Store a rejection under its command's key and return it as its outcome."""
+        """Store a rejection under its command's key and return it as the outcome."""
         if refusal.is_audited:
             self.record_refusal(command.key, refusal)
         self._store_command(command, {"error": refusal.code.value, "detail": refusal.detail})
@@ -355,20 +361,20 @@ class Batch:
         self.add(COMMANDS, row)
 
     def record_refusal(self, key: str, refusal: Refusal) -> None:
-        """Add the event of a refused command, which names no actor."""
+        """Add the event of a refused command. The event names no actor."""
         self.actor_did = ""
         payload = {"code": refusal.code.value, "detail": refusal.detail}
         self.record(AuditEventType.COMMAND_REFUSED, ("command", key), **payload)
 
     def parameters(self) -> tuple[Any, ...]:
-        """Return the parameters of the function that commits a batch, in its order."""
+        """Return the parameters of the SQL function that commits a batch, in its order."""
         assert not self._events, "a command's events are written down when it has been planned"
         head = self.cache.head
         parameters: list[Any] = [head.epoch, self.now_ms, head.audit_seq]
         for write in FREQUENT:
             rows = self.rows(write)
             if write.lines is not None:
-                # Out of the rows: what is committed once is not asked for again.
+                # Popped: `lines` are a parameter of their own and not part of the rows' JSON.
                 lines = b"\n".join([row.pop(write.lines) for row in rows])
             parameters.append(encode_json(rows) if rows else None)
             if write.lines is not None:

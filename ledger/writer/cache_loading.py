@@ -1,8 +1,9 @@
-"""What the writer reads: only what planning needs and the state cache does not have yet.
+"""Loads into the state cache the rows that planning a batch needs and that the cache lacks.
 
-Set-based, at most one statement per table, none at all in the usual batch. Only as a writer begins,
-or begins again after a batch that was rolled back, what is small and asked for by every batch is
-read whole: the head, the members and the shards. money.md (Commands and keys).
+Each statement reads a set of keys. A usual batch finds all its rows in the cache and needs no
+statement. When a writer starts, and after each batch that was rolled back, the writer reads the
+head, the members and the shards as a whole, because every batch needs them. Reference: money.md
+(Commands and keys).
 """
 
 from __future__ import annotations
@@ -48,11 +49,11 @@ Pair = tuple[str, str]
 
 
 async def read_state_cache(connection: Connection, epoch: int, leases: Leases) -> StateCache:
-    """Return the committed state.
+    """Return a new state cache with the committed head, members and shards.
 
     Args:
-        epoch: of this writer.
-        leases: which members live.
+        epoch: the epoch of this writer.
+        leases: says which members are live.
 
     Raises:
         LedgerFenced: another writer has taken over since this epoch.
@@ -80,9 +81,9 @@ async def read_state_cache(connection: Connection, epoch: int, leases: Leases) -
 
 
 async def load_read_set(connection: Connection, cache: StateCache, read_set: ReadSet) -> None:
-    """Fill the state cache with what a batch needs.
+    """Load the rows of a read set that the cache lacks.
 
-    The order matters: escrows first, because they name the payers whose wallets are needed next.
+    The order matters: escrows come first, because they name the payers whose wallets come next.
     """
 
     async def fill(
@@ -90,7 +91,7 @@ async def load_read_set(connection: Connection, cache: StateCache, read_set: Rea
         keys: Iterable[Key],
         load: Callable[[Connection, StateCache, list[Key]], Awaitable[None]],
     ) -> None:
-        """Read what one part of the cache does not have yet; what is not stored is None there."""
+        """Load the keys that one part of the cache lacks; keys without a row map to None."""
         missing = [key for key in keys if key not in known]
         if missing:
             known.update(dict.fromkeys(missing))
@@ -140,7 +141,7 @@ async def _load_escrows(connection: Connection, cache: StateCache, workflow_ids:
         (workflow_ids,),
     )
     for workflow_id, account_id, balance, *terms, code in rows:
-        # One account, one object: whatever moves its balance is seen everywhere.
+        # Each account has one object, so all its users see the same balance.
         address = escrow_address(workflow_id)
         account = cache.accounts.get(address) or Account(account_id, "escrow", balance)
         cache.accounts[address] = account
@@ -171,7 +172,7 @@ async def _load_agents(connection: Connection, cache: StateCache, dids: list[str
 
 
 async def _load_agent_counts(connection: Connection, cache: StateCache, read_set: ReadSet) -> None:
-    """Read how many active agents those owners have that may get another one."""
+    """Count the active agents of each owner whose count this batch may change."""
     owners = set()
     for did, owner_did in read_set.registered:
         known = cache.agents[did]
@@ -195,7 +196,7 @@ async def _load_agent_counts(connection: Connection, cache: StateCache, read_set
 
 
 async def _callers_among(connection: Connection, dids: list[str]) -> set[str]:
-    """Return which of these DIDs have, or had, keys or agents of their own."""
+    """Return the DIDs that own an API key or an agent, active or not."""
     query = (
         "SELECT did FROM unnest(%s::text[]) AS claimed (did)"
         " WHERE EXISTS (SELECT FROM callboard.api_key AS own WHERE own.owner_did = claimed.did)"
@@ -205,15 +206,15 @@ async def _callers_among(connection: Connection, dids: list[str]) -> set[str]:
 
 
 async def _key_owners_among(connection: Connection, dids: Collection[str]) -> set[str]:
-    """Return which of these DIDs own API keys."""
+    """Return the DIDs that own an API key."""
     query = "SELECT DISTINCT owner_did FROM callboard.api_key WHERE owner_did = ANY(%s)"
     return {did for (did,) in await fetch(connection, query, (list(dids),))}
 
 
 async def _load_former_keys(connection: Connection, cache: StateCache, new_keys: set[Pair]) -> None:
-    """Read which of these keys, and of the current keys of their agents, are former ones.
+    """Load which of these (agent, key) pairs, and of the agents' current keys, are former keys.
 
-    After the agents, whose current keys it asks for.
+    Call it after the agents are loaded, because it reads their current keys from the cache.
     """
     known = {did: cache.agents.get(did) for did, _ in new_keys}
     current = {
@@ -240,7 +241,10 @@ async def _load_revocations(connection: Connection, cache: StateCache, dids: lis
 
 
 async def _load_owned(connection: Connection, cache: StateCache, read_set: ReadSet) -> None:
-    """Read what owners have in all, if so much is issued that one of them could have too much."""
+    """Load the total credits of owners, but only if one owner could exceed the bound.
+
+    That is possible only if the credits issued, with the deposits of this batch, exceed the bound.
+    """
     world = cache.accounts.get(WORLD_ADDRESS)
     if not read_set.owned_dids or world is None:
         return
@@ -290,7 +294,7 @@ async def _load_staked(connection: Connection, cache: StateCache, pairs: list[Pa
 
 
 async def load_settled(connection: Connection, pairs: Collection[Pair]) -> set[Pair]:
-    """Return which of these (workflow, node or line) pairs have succeeded or are paid already."""
+    """Return the (workflow, node or line) pairs whose node has succeeded or was paid."""
     rows = await fetch(
         connection,
         "WITH pair AS (SELECT * FROM unnest(%s::uuid[], %s::text[]) AS p(workflow_id, name))"
@@ -306,7 +310,7 @@ async def load_settled(connection: Connection, pairs: Collection[Pair]) -> set[P
 async def stored_commands(
     connection: Connection, keys: Iterable[str]
 ) -> dict[str, tuple[bytes | None, Outcome]]:
-    """Return the request hash and first outcome of every key that was used before."""
+    """Return the request hash and the first outcome of every key that was used before."""
     known: dict[str, tuple[bytes | None, Outcome]] = {}
     query = (
         "SELECT id, request_hash, result, error, detail FROM callboard.command WHERE id = ANY(%s)"

@@ -1,4 +1,4 @@
-"""How the writer handles each type of command: `@plans(…)` beside a plan registers it here.
+"""How the writer handles each type of command. `@plans(…)` above a plan registers the plan here.
 
 `ledger/registry.py` imports the plans. Decision ledger-writer.
 """
@@ -22,24 +22,25 @@ Load = Callable[[Connection, C, ReadSet], Awaitable[Any]]
 
 
 def reads_nothing(command: Any, read_set: ReadSet) -> None:
-    """Add nothing: what the writer always knows is enough."""
+    """Add nothing, for commands whose plan reads only what the state cache always has."""
 
 
 def always(command: Any) -> bool:
-    """Say that each command of a type is a batch of its own, if it loads rows at all."""
+    """Return True: every command of the type is a batch of its own, if the type has a `load`."""
     return True
 
 
 def is_client_s(command: Any) -> bool:
-    """Say that the key of a command may have been used before: a client repeats a request."""
+    """Return True: a client chooses the command's key and may repeat it."""
     return True
 
 
 @dataclass(frozen=True, slots=True)
 class CommandKind:
-    """How the commands of one type are handled; the arguments are those of `plans`.
+    """How the writer handles the commands of one type. Most fields are arguments of `plans`.
 
-    `is_fenced`: it is of a workflow, and stale if its member does not hold the workflow's shard.
+    `is_fenced`: the command belongs to a workflow. It is stale if its member does not hold the
+    workflow's shard.
     """
 
     plan: Callable[[Any, Batch], Result]
@@ -69,22 +70,24 @@ def plans(
     is_asked_again: bool = False,
     outlives_credential: bool = False,
 ) -> Callable[[Plan[C]], Plan[C]]:
-    """Register the decorated function as the plan of a command's type.
+    """Register the decorated function as the plan of a command type.
 
-    A plan adds the rows and audit events of a command to a batch and returns its result. It never
+    A plan adds the rows and audit events of a command to a batch and returns the result. It never
     waits.
 
     Args:
-        reads: adds to a read set what has to be in the state cache before the plan runs.
-        may_repeat: whether its key may have been used before, so that it is looked up. The keys of
-            a member's steps and of publishes without a client's key are new, except after a crash:
-            then the conflict of keys shows it.
+        reads: adds to a read set the keys that must be in the state cache before the plan runs.
+        may_repeat: says whether the command's key may have been used before; if so, the writer
+            looks it up. The keys of a member's steps and of publishes without a client's key are
+            new, except after a crash. The commit then fails with a key conflict.
         load: reads rows that other commands may change, so the command is a batch of its own.
-            The plan finds what it returns in `batch.loaded`. It may add to the read set.
-        alone_when: whether a command needs that; the others are planned without `batch.loaded`.
-        is_asked_again: the service repeats it, or it happens once under a key of its subject.
-        outlives_credential: its effect lasts longer than the credential that it came with, so the
-            credential must not have ended (`ledger/features/credentials.py`).
+            The plan finds the return value in `batch.loaded`. `load` may add to the read set.
+        alone_when: says whether a command needs `load`; the others are planned without it.
+        is_asked_again: True if the service repeats the command, or if the key names the command's
+            subject, so that no later command can have another key. An unexpected failure is then
+            not stored under the key.
+        outlives_credential: True if the effect lasts longer than the caller's credential, so the
+            credential must still be valid at the commit (`ledger/features/credentials.py`).
     """
 
     def register(plan: Plan[C]) -> Plan[C]:

@@ -1,19 +1,23 @@
-"""Group commit without timers: what waits while a batch is being committed is the next batch.
+"""Group commit without timers: while a batch is being committed, the next batch collects.
 
-One client → batches of one; a thousand clients → batches of a thousand; no delay is ever added.
-This file owns the writer's life: it opens the store, reopens it when the connection is lost (new
-epoch, backoff 0.1 → 2 s), and stops for good when its own memory is wrong. Opening waits while
-another process is the writer; this one is a standby then. An idle writer sends a statement every
-second, which keeps its session and proves that it is still the writer: renewals of members are
-answered from memory, and only while that proof is not older than 2 s. In a planned hand-over it
-closes its session and holds what waits; callers find the next writer and repeat what was not
-answered.
+With one client, each batch has one command; with a thousand clients, a batch has up to a thousand.
+No delay is ever added. This file owns the writer's life:
 
-An error belongs to one command. The commands of a batch that the store refuses are tried one by
-one, with a longer timeout; a command that is refused alone stays refused, and the refusal is
-stored. Between two of them a batch of other commands has its turn. A command whose batches lose the
-connection twice is tried alone too, and refused in the end. money.md (Rules that the database
-enforces) (4) and 4; decisions ledger-writer and workflow-owners-and-shards.
+- It opens the store. While another process is the writer, opening waits, and this process is a
+  standby.
+- When the connection is lost, it reopens the store with a new epoch (backoff 0.1 to 2 s).
+- It stops for good when the writer's memory is wrong.
+- An idle writer sends a statement every second. This keeps the session and proves that this process
+  is still the writer. Leases of members are renewed from memory, but only while the newest proof is
+  at most 2 s old.
+- In a planned hand-over it closes its session and keeps new commands waiting. Callers find the next
+  writer and repeat the commands that got no reply.
+
+An error belongs to one command. If the store refuses a batch, its commands are tried one by one,
+with a longer timeout. Between two of them a batch of other commands is committed. A command that is
+refused alone stays refused, and the refusal is stored. A command whose batches have lost the
+connection twice is tried alone too; after `LOSSES_MAX` losses it is refused. Reference: money.md
+(Rules that the database enforces); decisions ledger-writer and workflow-owners-and-shards.
 """
 
 from __future__ import annotations
@@ -44,21 +48,20 @@ from ledger.writer.store import (
 
 BATCH_MAX: Final = 1000
 BATCH_BYTES_MAX: Final = 1024 * 1024
-# What a command adds to a transaction besides its own bytes: its key, audit entry and entries.
+# What a command adds to a transaction besides its own size: its key, audit entry and entries.
 _COMMAND_BYTES: Final = 1_600
 QUEUE_MAX: Final = 50_000
 REOPEN_DELAY_MIN_S: Final = 0.1
 REOPEN_DELAY_MAX_S: Final = 2.0
-# The commands of a refused batch get so many times the usual timeout.
+# The timeout of commands that are tried alone, as a multiple of the usual timeout.
 TIMEOUTS_ALONE: Final = 3
-# A command that lost the connection so often, in whatever batch, is tried alone; one that has lost
-# it so often is refused.
+# After LOSSES_TOGETHER lost connections a command is tried alone, after LOSSES_MAX it is refused.
 LOSSES_TOGETHER: Final = 2
 LOSSES_MAX: Final = 8
 _LOSSES_KEPT_MAX: Final = 20_000
-# A proof that this is the writer is asked for again when it is so old, and when so long idle.
+# The maximum age of the proof that this process is the writer; then the proof is renewed.
 PROOF_REFRESH_MS: Final = 1_000
-# How long a writer that has closed its session holds what is submitted.
+# How long a writer that has closed its session keeps new commands waiting.
 HOLD_S: Final = 3.0
 
 _log = logging.getLogger("callboard.ledger")
@@ -66,11 +69,11 @@ _log = logging.getLogger("callboard.ledger")
 
 @dataclass(slots=True)
 class CommitStatistics:
-    """What the writer did since it was made. Times in milliseconds.
+    """Counters of the writer since it was made. Times in milliseconds.
 
-    `lag_ms`: how long the batch under way takes already, for which all others wait. `divided`:
-    batches that were refused; `refused`: commands that were refused because the ledger could not
-    apply them.
+    `lag_ms`: for how long the current batch is being committed; all other commands wait for it.
+    `divided`: batches that were refused. `refused`: commands that were refused because the ledger
+    could not apply them.
     """
 
     epoch: int = 0
@@ -87,7 +90,7 @@ class CommitStatistics:
 
 
 class _Submission:
-    """Commands of one caller: answered together, committed in one batch or several."""
+    """The commands of one call. They get one reply, and are committed in one batch or several."""
 
     __slots__ = ("begun", "command_bytes", "commands", "outcomes", "reply", "unsettled")
 
@@ -98,12 +101,12 @@ class _Submission:
         encoded_bytes: int,
     ) -> None:
         self.commands = commands
-        # On average: a call carries few large commands.
+        # The average, because the caller states one size for all its commands.
         self.command_bytes = _COMMAND_BYTES + encoded_bytes // len(commands)
         self.reply = reply
         self.outcomes: list[Outcome | None] = [None] * len(commands)
         self.unsettled = len(commands)
-        self.begun = 0  # commands that are in a batch, or were
+        self.begun = 0  # number of commands that are or were in a batch
 
     def settle(self, position: int, outcome: Outcome) -> None:
         self.outcomes[position] = outcome
@@ -117,7 +120,7 @@ _Place = tuple[_Submission, int]
 
 @dataclass(slots=True)
 class _Batch:
-    """Commands that go into one transaction. `is_retry`: it is one of a refused batch."""
+    """Commands that go into one transaction. `is_retry`: the command was in a refused batch."""
 
     places: list[_Place]
     is_retry: bool = False
@@ -131,9 +134,12 @@ class _Batch:
 
 @dataclass(slots=True)
 class _Queue:
-    """`waiting`: submissions of which commands have not been in a batch; `alone`: batches of one,
-    of commands that go alone and of refused batches, in their order. `commands`: how many both
-    have."""
+    """The commands that wait.
+
+    `waiting`: submissions with commands that were in no batch yet. `alone`: batches of one command,
+    which go alone or come from a refused batch, in order. `commands`: the number of commands in
+    both.
+    """
 
     waiting: deque[_Submission] = field(default_factory=deque)
     alone: deque[_Batch] = field(default_factory=deque)
@@ -142,7 +148,7 @@ class _Queue:
 
 
 class GroupCommit:
-    """The queue in front of the one writer."""
+    """The queue of commands in front of the writer."""
 
     def __init__(
         self,
@@ -154,13 +160,14 @@ class GroupCommit:
         boot_ms: Callable[[], int] = boot_time_ms,
         open_store: Callable[..., Awaitable[LedgerStore]] = LedgerStore.open,
     ) -> None:
-        """Make it; `start` opens the ledger.
+        """Make the queue; `start` opens the ledger.
 
         Args:
-            on_fatal: called once when fenced off or when the chain, the counters or this process
-                prove wrong; ends the process.
-            boot_ms: a monotonic clock that runs while the machine is suspended; leases go by it.
-            open_store: makes the writer's store, of a simulation one without a database.
+            on_fatal: called once when this writer is fenced off, or when the chain, the counters or
+                this process turn out to be wrong; it ends the process.
+            boot_ms: a monotonic clock in milliseconds that runs while the machine is suspended;
+                leases are measured with it.
+            open_store: makes the writer's store; a simulation makes one without a database.
         """
         self._url = url
         self._genesis = genesis
@@ -169,42 +176,44 @@ class GroupCommit:
         self._queue = _Queue()
         self._counts = CommitStatistics()
         self.step_counts = StepCounts()
-        # Since when the batch under way is committed; None: there is none.
+        # When the commit of the current batch began; None without a batch.
         self._began_s: float | None = None
         self._store: LedgerStore | None = None
         self._boot_ms = boot_ms
         self._open_store = open_store
         self._leases = MemberLeases(boot_ms)
-        # As of the newest store, which may be lost: until when it was proven to be the writer's.
+        # Values of the newest store, which may be lost. `_proven_ms`: when it was last proven that
+        # this process is the writer.
         self._cluster: CommittedCluster | None = None
         self._epoch: int | None = None
         self._audit_id = 0
         self._proven_ms = 0
-        # How often a command has lost the connection, by its key.
+        # By key: how often a command's batch has lost the connection.
         self._losses: dict[str, int] = {}
         self._work = asyncio.Event()
         self._actor = ""
-        # Whether the store cannot be opened because another process is the writer.
+        # True while opening the store waits because another process is the writer.
         self.is_standby = False
-        # Set when the session is closed for a planned hand-over; None: there is none.
+        # Set when the session is closed for a planned hand-over; None: no hand-over is planned.
         self._left: asyncio.Event | None = None
         self._loop_task: asyncio.Task[None] | None = None
         self._fatal: LedgerIntegrityError | None = None
 
     async def start(self, actor: str = "") -> None:
-        """Open the ledger and begin to commit; waits while another process is the writer.
+        """Open the ledger and begin to commit; wait while another process is the writer.
 
         Args:
-            actor: the name of this process, for the head.
+            actor: the name of this process, stored in the ledger's head row.
 
-        Raises: LedgerUnavailable when the database cannot be reached now.
+        Raises:
+            LedgerUnavailable: the database cannot be reached now.
         """
         self._actor = actor
         await self._open()
         self._loop_task = asyncio.create_task(self._run(), name="group-commit")
 
     async def stop(self) -> None:
-        """Stop: waiting callers get LEDGER_UNAVAILABLE; what was acknowledged is committed."""
+        """Stop. Waiting callers get LEDGER_UNAVAILABLE; all acknowledged commands are committed."""
         task, self._loop_task = self._loop_task, None
         if task is not None:
             task.cancel()
@@ -213,9 +222,9 @@ class GroupCommit:
         await self._close()
 
     async def hand_over(self) -> None:
-        """Close the session when the batch under way has its outcome: a standby takes the head.
+        """Close the session after the current batch, so that a standby becomes the writer.
 
-        What is submitted waits for `HOLD_S`; then this process refuses it and stands by.
+        New commands wait for `HOLD_S`. Then this process refuses them and becomes a standby.
         """
         if self._store is not None and self._left is None:
             self._left = asyncio.Event()
@@ -226,14 +235,16 @@ class GroupCommit:
     async def submit(
         self, commands: Sequence[Command], encoded_bytes: int | None = None
     ) -> list[Outcome]:
-        """Commit these commands, together with whatever else waits; in order, except for those
-        that are a batch of their own.
+        """Commit these commands, together with other commands that wait.
+
+        They are committed in order, except for commands that are a batch of their own.
 
         Args:
-            encoded_bytes: how long the commands are in all, encoded; None: as their text.
+            encoded_bytes: the total encoded size of the commands; None: the length of their text.
 
-        Returns: one outcome per command. Raises: ServiceError(OVERLOADED) when the queue is full,
-        ServiceError(LEDGER_UNAVAILABLE) when the outcome is unknown: repeat with the same keys.
+        Returns: one outcome per command.
+        Raises: ServiceError(OVERLOADED) when the queue is full, ServiceError(LEDGER_UNAVAILABLE)
+        when the outcome is unknown and the caller must repeat the commands with the same keys.
         """
         if not commands:
             return []
@@ -256,17 +267,17 @@ class GroupCommit:
         return await reply
 
     def renew(self, renewals: Sequence[Renewal]) -> list[Lease]:
-        """Renew the leases of members and return each its lease, from memory of what is committed.
+        """Renew the leases of members, and return one lease per renewal.
 
-        A sign of life counts even when it is not acknowledged: a member that only this ledger
-        cannot answer is not dead.
+        The leases come from the writer's memory of committed shards. Each renewal is noted even if
+        this call then fails: a member that cannot reach only this ledger is not dead.
 
-        A writer that is behind what a member has been told by leases stops: another has taken over,
-        or the database has lost what was acknowledged.
+        The writer stops for good if a member knows a later epoch or audit entry than the writer
+        has: then another writer has taken over, or the database has lost acknowledged commands.
 
-        Returns: one lease per renewal. Raises: ServiceError(LEDGER_UNAVAILABLE) when it is not
-        proven within the last 2 s that this is the writer: another one may have taken over; or
-        while a Take from one of these members may be committed.
+        Raises: ServiceError(LEDGER_UNAVAILABLE) if the proof that this process is the writer is
+        older than 2 s, because another may have taken over; or while a Take of shards of one of
+        these members may be committed.
         """
         asked = [(renewal, self._leases.renew(renewal)) for renewal in renewals]
         store = self._store
@@ -289,7 +300,7 @@ class GroupCommit:
         )
 
     def _stop_when_behind(self, renewal: Renewal) -> None:
-        """Stop for good when a member knows of more than this writer has committed."""
+        """Stop for good if a member knows a later epoch or audit entry than this writer has."""
         assert self._epoch is not None
         error: LedgerIntegrityError
         if renewal.seen_epoch > self._epoch:
@@ -307,11 +318,11 @@ class GroupCommit:
             _log.error("ledger stops: %s", error)
             self._fatal = error
             self._refuse_waiting("the ledger writer has stopped")
-            self._work.set()  # its loop ends
+            self._work.set()  # wakes the writer's loop, which then ends
             self._on_fatal(error)
 
     def statistics(self) -> CommitStatistics:
-        """Return what was done so far."""
+        """Return the counters, and the current state of the queue and the store."""
         store, began_s = self._store, self._began_s
         return replace(
             self._counts,
@@ -329,7 +340,7 @@ class GroupCommit:
                 except LedgerIntegrityError as error:
                     await self._stop_for_good(error, None)
                 except Exception as error:
-                    # The edge of the process: nothing else would ever open the ledger again.
+                    # The edge of the process: after this error nothing would reopen the ledger.
                     _log.exception("ledger stops")
                     await self._stop_for_good(LedgerIntegrityError(f"opening: {error!r}"), None)
                 continue
@@ -356,7 +367,7 @@ class GroupCommit:
             except LedgerIntegrityError as error:
                 await self._stop_for_good(error, batch)
             except Exception as error:
-                # The edge of the process: a defect of this file must not leave callers waiting.
+                # The edge of the process: an error in this file must not leave callers waiting.
                 _log.exception("ledger stops")
                 await self._stop_for_good(LedgerIntegrityError(f"writer: {error!r}"), batch)
             except BaseException:
@@ -373,7 +384,7 @@ class GroupCommit:
         self._refuse_waiting("the ledger is another process")
 
     async def _keep_proof(self, store: LedgerStore) -> None:
-        """Return when there is work, at once or later; meanwhile, keep the proof fresh."""
+        """Return when there is work; until then renew the proof every second."""
         while True:
             is_idle = False
             try:
@@ -389,8 +400,10 @@ class GroupCommit:
     # -- what is next -----------------------------------------------------------------------------
 
     def _next_batch(self) -> _Batch | None:
-        """Return commands that go together and one that goes alone by turns; None when nothing
-        waits."""
+        """Return the next batch, None if no command waits.
+
+        Batches of commands that go together alternate with commands that go alone.
+        """
         queue = self._queue
         queue.is_turn_of_alone = not queue.is_turn_of_alone
         if queue.is_turn_of_alone:
@@ -402,20 +415,20 @@ class GroupCommit:
         while queue.alone:
             batch = queue.alone.popleft()
             queue.commands -= 1
-            if not batch.places[0][0].reply.done():  # a caller whose outcome is unknown asks again
+            if not batch.places[0][0].reply.done():  # a caller without an outcome repeats
                 return batch
         return None
 
     def _drain(self) -> _Batch | None:
-        """Take what waits and goes together, up to the bounds of a batch.
+        """Take waiting commands that go together, up to the maximum size of a batch.
 
-        A command that goes alone waits for its turn elsewhere, so that it does not end a batch.
+        A command that goes alone moves to another queue, so that it does not end the batch.
         """
         queue, size = self._queue, 0
         places: list[_Place] = []
         while queue.waiting and len(places) < BATCH_MAX:
             submission = queue.waiting[0]
-            if submission.reply.done():  # its caller has left
+            if submission.reply.done():  # its caller no longer waits
                 queue.commands -= len(submission.commands) - submission.begun
                 queue.waiting.popleft()
                 continue
@@ -442,7 +455,8 @@ class GroupCommit:
     # -- committing -------------------------------------------------------------------------------
 
     async def _try(self, store: LedgerStore, batch: _Batch) -> None:
-        """Commit a batch; the commands of a refused one are tried alone, or the one is refused."""
+        """Commit a batch. If it is refused, its commands are tried alone; a single command that
+        failed alone is refused."""
         commands = batch.commands()
         if len(commands) == 1 and self._losses.get(commands[0].key, 0) >= LOSSES_MAX:
             await self._refuse(store, batch, is_slow=False)
@@ -489,7 +503,10 @@ class GroupCommit:
         submission.settle(position, outcome)
 
     def _retry_alone(self, batch: _Batch) -> None:
-        """Queue the commands of a refused batch, and the rest of a submission behind its own."""
+        """Queue the commands of a refused batch to be tried alone.
+
+        The rest of a partly committed submission follows them, so that its order is kept.
+        """
         queue = self._queue
         places = list(batch.places)
         queue.commands += len(places)
@@ -504,13 +521,16 @@ class GroupCommit:
         return bool(self._losses) and self._losses.get(command.key, 0) >= LOSSES_TOGETHER
 
     def _note_losses(self, batch: _Batch, error: LedgerUnavailable) -> None:
-        """Count a lost batch; against a command alone in it, only what the server is not to blame
-        for."""
+        """Count a lost connection for each command of its batch.
+
+        From LOSSES_TOGETHER on, a loss counts only if the command was alone in the batch and the
+        cause may be the command, not the server.
+        """
         for command in batch.commands():
             losses = self._losses.get(command.key, 0)
             if losses >= LOSSES_MAX:
-                # Not even its refusal could be stored: it is tried itself again, because the
-                # server may not work for anybody.
+                # Storing its refusal has failed too. The command itself is tried again, because the
+                # server may be unable to work for any command.
                 losses = LOSSES_MAX - 1
             elif losses < LOSSES_TOGETHER or (len(batch.places) == 1 and not error.is_servers):
                 losses += 1
@@ -554,7 +574,7 @@ class GroupCommit:
             boot_ms=self._boot_ms,
         )
         self.is_standby = False
-        # The writer before, which may be this one, may have renewed leases until now.
+        # The previous writer, which may be this process, may have renewed leases until now.
         self._leases.begin(store.cluster)
         self._epoch, self._audit_id = store.epoch, store.audit_id
         self._follow(store)
@@ -564,7 +584,7 @@ class GroupCommit:
         self.is_standby = True
 
     def _follow(self, store: LedgerStore) -> None:
-        """Show what is committed of members and shards, and let leases follow it."""
+        """Use the committed members and shards of a store, and adjust the leases to them."""
         if self._cluster is not store.cluster:
             self._cluster = store.cluster
             self._leases.follow(store.cluster)

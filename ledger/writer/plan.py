@@ -1,10 +1,9 @@
-"""Planning: each command of a batch, in order, becomes rows and an outcome; each sees those before
-it.
+"""Plans the commands of a batch in order: each becomes rows and an outcome.
 
-`ledger/registry.py` says how each command is planned; here is what all have in common: the
-fence, refusals, repeats. Planning reads the state cache only: the read set says beforehand what has
-to be in it. It never waits and never talks to the database. Reference: money.md (Settlement,
-Commands and keys).
+A command sees the changes of the commands before it. `ledger/registry.py` finds the plan of each
+command; this file does what all commands share: the fence, refusals and repeats. Planning reads
+only the state cache, which the read set has filled before. It never waits and never uses the
+database. Reference: money.md (Settlement, Commands and keys).
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ from ledger.registry import kind_of
 from ledger.writer.batch import Batch, Refusal
 from ledger.writer.state_cache import StateCache
 
-# Prefixes of command keys for which refusals are not stored.
+# Prefixes of command keys under which refusals are not stored.
 _GIVEN_BACK: Final = (f"{CALLERS_KEY}:", RUN_KEY)
 _QUARANTINED_BY: Final = {ErrorCode.ALREADY_SETTLED: QuarantineCode.ALREADY_SETTLED}
 
 
 def plan(command: Command, batch: Batch) -> Outcome:
-    """Add a command's rows and its one audit entry to the batch and return its outcome."""
+    """Add a command's rows and its audit entry to the batch; return the outcome."""
     batch.actor_did = getattr(command, "actor_did", "")
     outcome = _decide(command, batch)
     batch.end_command(command.authority if isinstance(command, PermittedCommand) else None)
@@ -49,7 +48,8 @@ def _decide(command: Command, batch: Batch) -> Outcome:
         if isinstance(command, AdvanceWorkflow) and refusal.code not in FORESEEN:
             code = _QUARANTINED_BY.get(refusal.code, QuarantineCode.STEP_REFUSED)
             return quarantined(command, code, refusal.code, refusal.detail, batch)
-        # A caller's key is the caller's again after a refusal; a refused run's key is for its note.
+        # After a refusal the caller may use its key again. The key of a refused run is free for
+        # the command that notes why the run did not start.
         if not refusal.is_stored or command.key.startswith(_GIVEN_BACK):
             batch.untraced.add(command.key)
             if refusal.is_audited:
@@ -61,18 +61,19 @@ def _decide(command: Command, batch: Batch) -> Outcome:
 def is_stale(command: Any, cache: StateCache) -> bool:
     """Say whether a command of a workflow comes from a member that does not hold its shard.
 
-    The fence, as far as it is this writer's; the head's epoch, in the statement, is the rest of it.
+    This is the writer's part of the fence. The commit function checks the writer's own epoch.
     """
     if not kind_of(command).is_fenced:
         return False
     held = cache.shards[shard_of(command.workflow_id)]
     is_held = held.epoch == command.shard_epoch and held.member == command.member
-    # A shard that is free has an empty member, which is nobody's name.
+    # The member of a free shard is the empty string, which is no member's name.
     return not (is_held and held.member)
 
 
 def repeated(command: Command, request_hash: bytes | None, first: Outcome) -> Outcome:
-    """Return what a repeated key answers: the first outcome, or KEY_REUSED for another request."""
+    """Return the reply to a repeated key: the first outcome, or KEY_REUSED if the request
+    differs."""
     if request_hash_of(command) != request_hash:
         return Outcome(
             OutcomeStatus.REJECTED,

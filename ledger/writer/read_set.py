@@ -1,6 +1,6 @@
-"""What planning a batch looks at: collected from its commands beforehand.
+"""The keys of the rows that planning a batch reads, collected from its commands beforehand.
 
-Plain sets of keys; `cache_loading.py` reads what is behind them. money.md (Commands and keys).
+`cache_loading.py` loads the rows. Reference: money.md (Commands and keys).
 """
 
 from __future__ import annotations
@@ -12,24 +12,25 @@ from ledger.writer.state_cache import stake_address, stake_locked_address
 
 @dataclass(slots=True)
 class ReadSet:
-    """Addresses, escrows, agents, keys, members.
+    """Keys of the rows that the state cache must have before a batch is planned.
 
-    `agent_dids`, `trusted`: agents; the latter must not be revoked.
-    `owned_dids`: whose money in all is bounded, by what the deposits of the batch,
-    `deposited_micro` in all, may make of it.
-    `registered`: agents and who registers them, whose active agents are counted.
-    `claimed_dids`: DIDs of registered cards, which another caller may have as its own.
-    `new_keys`: agents with keys that they shall get, none of which may have been theirs.
-    `credential_keys`: API keys by which commands were given. `signed_dids`: whose signatures were.
-    `member_ids`: of members that may be GONE.
-
-    `ending` are the workflows whose payers may get something back: their wallets are needed too.
-    `published`: payers and the UTC midnights before their publishes; `quota_dids`: whose quotas may
-    change.
-    `share_dids`: agents whose stake is put up or taken back: the shares of its depositors.
-    `staked`, `rounds`: (workflow, node) pairs whose attempt may have stake locked, whose auction
-    may be open; `closing`: those of them whose round closes, which frees what its bids have locked.
-    `kept_bids`: (workflow, node) pairs whose bids that no round counts are counted.
+    `addresses`: of accounts. `workflow_ids`: of escrows.
+    `ending`: workflows whose payers may get money back; the payers' wallets are loaded too.
+    `agent_dids`, `trusted`: agents; for the latter, revocations are loaded too.
+    `owned_dids`: owners whose total credits the deposits of the batch may raise above the bound.
+    `deposited_micro`: the sum of these deposits, micro-credits.
+    `registered`: (agent, registering owner) pairs; the owner's active agents are counted.
+    `claimed_dids`: DIDs of registered cards that may be the own DID of another caller.
+    `new_keys`: (agent, new key) pairs; the new key must not be a former key of the agent.
+    `credential_keys`: ids of the API keys that authorized commands.
+    `signed_dids`: DIDs whose signatures authorized commands.
+    `member_ids`: members that may be GONE.
+    `published`: (payer, UTC midnight before the publish in Unix milliseconds) pairs.
+    `share_dids`: agents whose stake is deposited or withdrawn; loads the depositors' shares.
+    `staked`: (workflow, node) pairs whose attempt may have locked stake.
+    `rounds`: (workflow, node) pairs whose auction may be open.
+    `closing`: those of `rounds` that close, which unlocks the stake of their bids.
+    `kept_bids`: (workflow, node) pairs whose bids outside of any round are counted.
     `trigger_ids`: triggers that change, or whose runs are decided.
     """
 
@@ -55,5 +56,5 @@ class ReadSet:
     trigger_ids: set[str] = field(default_factory=set)
 
     def add_stake(self, agent_did: str) -> None:
-        """Add the two accounts of an agent's stake."""
+        """Add the addresses of an agent's two stake accounts."""
         self.addresses |= {stake_address(agent_did), stake_locked_address(agent_did)}

@@ -1,8 +1,8 @@
-"""What the one writer remembers between batches: accounts, escrows, members, shards, agents.
+"""The writer's cache of committed rows between batches: accounts, escrows, members, shards, agents.
 
-A cache of committed rows and nothing more: it is dropped whenever the outcome of a batch is not a
-commit, and filled again by reading. Correct because there is one writer (the fence proves it).
-money.md (Rules that the database enforces, Commands and keys).
+When a batch is not committed, the writer drops the cache and reads the rows again. The cache cannot
+be stale, because only one process writes (the fence guarantees this). Reference: money.md (Rules
+that the database enforces, Commands and keys).
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from core.shards.shard import SHARDS
 WORLD_ADDRESS: Final = "world"
 FEE_ADDRESS: Final = "fee"
 
-# Entries kept at most; beyond it the older half is forgotten and read again when needed.
+# Maximum entries per part of the cache. Above it the older half is dropped and read when needed.
 CACHED_MAX: Final = 200_000
 
 
 @dataclass(slots=True)
 class Account:
-    """An account as of the last planned command; `balance` in micro-credits."""
+    """An account after the newest planned command; `balance` in micro-credits."""
 
     id: int
     kind: str
@@ -42,10 +42,10 @@ class Account:
 
 @dataclass(slots=True)
 class Escrow:
-    """A workflow's escrow: what is left is its account's balance.
+    """A workflow's escrow. The balance of `account` is what is left of `amount`, micro-credits.
 
-    `is_halted`: a step was refused; what comes next has to be decided from the rows.
-    `quarantine`: a step was refused for an unforeseen reason; nothing but an end comes next.
+    `is_halted`: a step was refused. The next step must be decided from the stored rows.
+    `quarantine`: a step was refused for an unforeseen reason. Only the workflow's end may follow.
     """
 
     account: Account
@@ -60,16 +60,19 @@ class Escrow:
 
 @dataclass(slots=True)
 class KnownAgent:
-    """Who claimed an agent's DID, how often its row was stored, and whether it takes work.
+    """The ledger's view of an agent, active or not.
 
-    `token_revision`: heartbeat tokens name it; it moves when a deregistered agent comes back, and
-    when an unproven claim yields. `inherited_from_did`: the owner for whose bound it counts, who
-    has named the first heir until an heir registers a card; None: its owner of now. `public_key`:
-    the current one, None for none; `key_number`: how many keys it has had, `key_from_ms`: since
-    when it has this one. `proven_by`: None for an unproven claim. `card_counter`: the highest that
-    a card was signed for. `card_number`: how many cards its lineage has, `card_hash` of the stored
-    one, `lineage_hash` of its place in it. `is_trusted`: an administrator has registered it.
-    `capability_ids`: what its card offers.
+    `owner_did`: who registered the agent. `revision`: how often its row was stored.
+    `token_revision`: part of the agent's heartbeat tokens. It rises when a deregistered agent
+    registers again, and when an unproven claim yields.
+    `inherited_from_did`: the previous owner, if an heir owns the agent and has not registered a
+    card since. The agent then counts towards the previous owner's maximum of agents.
+    `public_key`: the current key, None if the agent has none. `key_number`: how many keys it has
+    had. `key_from_ms`: when it got the current key.
+    `card_counter`: the highest counter of a signed card. `card_number`: how many cards the lineage
+    has. `card_hash`: hash of the stored card. `lineage_hash`: hash of the lineage up to this card.
+    `is_trusted`: an administrator has registered the agent. `proven_by`: None for an unproven
+    claim. `capability_ids`: the capabilities that its card offers.
     """
 
     owner_did: str
@@ -90,14 +93,14 @@ class KnownAgent:
 
     @property
     def counted_did(self) -> str:
-        """The owner for whose bound of agents it counts: an heir's is not filled."""
+        """The owner towards whose maximum of agents this agent counts."""
         return self.inherited_from_did or self.owner_did
 
 
 @dataclass(frozen=True, slots=True)
 class KnownMember:
-    """A member of the cluster that is not GONE. Of those at one address the newest has replaced the
-    others: `joined_ms` differs there."""
+    """A member of the cluster that is not GONE. If several members have the same address, the one
+    with the highest `joined_ms` has replaced the others."""
 
     machine: str
     address: str
@@ -108,10 +111,11 @@ class KnownMember:
 
 @dataclass(frozen=True, slots=True)
 class KnownKey:
-    """A live API key: whose it is, which key it was made with, on how many it stands.
+    """A live API key: its owner, its parent key, and how many ancestors it has (`depth`).
 
-    `expires_ms` None: never. `hash`: by which it is known now; `previous_hash`: also by this one
-    until `previous_ends_ms`. `is_admin`: it opens also when its owner is revoked.
+    `expires_ms` None: it never expires. `hash`: SHA-256 of the current secret. `previous_hash`:
+    SHA-256 of the previous secret, which is valid until `previous_ends_ms`. `is_admin`: it is valid
+    even when its owner is revoked.
     """
 
     owner_did: str
@@ -124,14 +128,19 @@ class KnownKey:
     is_admin: bool = False
 
     def opens(self, key_hash: bytes, at_ms: int) -> bool:
-        """Say whether a secret, by its SHA-256, is this key's at a time, Unix milliseconds."""
+        """Say whether a secret is valid for this key at a time.
+
+        Args:
+            key_hash: SHA-256 of the secret.
+            at_ms: Unix milliseconds.
+        """
         is_overlap = self.previous_ends_ms is not None and at_ms < self.previous_ends_ms
         return key_hash == self.hash or (is_overlap and key_hash == self.previous_hash)
 
 
 @dataclass(frozen=True, slots=True)
 class Revocation:
-    """Who has revoked an agent, and until when; None: for good."""
+    """Who has revoked an agent, and until when (Unix milliseconds; None: for ever)."""
 
     by_did: str
     expires_ms: int | None
@@ -163,10 +172,10 @@ class KnownTrigger:
 
 @dataclass(slots=True)
 class Usage:
-    """What a payer uses of its quota, kept for payers that have one.
+    """How much of its quota a payer uses. Only payers with a quota have one.
 
-    `running`: workflows whose escrow is held. `days`: by UTC midnight, how many were published that
-    day, and what they hold or have cost in the end, micro-credits.
+    `running`: number of workflows whose escrow is held. `days`: by UTC midnight, how many workflows
+    were published that day, and the sum of their holds or final costs, micro-credits.
     """
 
     running: int
@@ -175,10 +184,10 @@ class Usage:
 
 @dataclass(slots=True)
 class OpenRound:
-    """A round of an auction that has not been closed; `bids` are the live ones it holds, by agent.
+    """A round of an auction that has not been closed; `bids` has its live bids by agent.
 
-    `is_over`: its owner has been sent the bids, so no more come, whatever the clock says.
-    `stake_bps`: the stake that it requires, basis points of a bid.
+    `is_over`: the workflow's owner has received the bids, so no more are taken even before
+    `closes_ms`. `stake_bps`: the required stake in basis points of a bid.
     """
 
     number: int
@@ -187,12 +196,12 @@ class OpenRound:
     bids: dict[str, Bid] = field(default_factory=dict)
     is_over: bool = False
     stake_bps: int = 0
-    # Of a full round; a caller may have bids refused as often as its rate allows.
+    # Cached for a full round: a caller may send bids that are refused as often as its rate allows.
     _highest: Bid | None = None
     _best: dict[str, Bid] = field(default_factory=dict)
 
     def highest(self) -> Bid | None:
-        """Return the bid whose place is the next to be taken, None while there is a free one."""
+        """Return the bid that the next bid would replace; None while the round has a free place."""
         if self._highest is None and len(self.bids) >= LIVE_BIDS_MAX:
             bids = tuple(self.bids.values())
             self._best = best_held(bids)
@@ -200,7 +209,7 @@ class OpenRound:
         return self._highest
 
     def displaced_by(self, bid: Bid) -> Bid | ServiceError | None:
-        """Return the bid whose place a new one takes, as `displaced_bid`."""
+        """Return the bid that a new bid replaces, with the results of `displaced_bid`."""
         highest = self.highest()
         if highest is None:
             return None
@@ -208,7 +217,7 @@ class OpenRound:
         return displaced_bid(bid, highest, own=self._best.get(owner_of(bid)), is_spare=is_spare)
 
     def hold(self, bid: Bid, displaced: Bid | None) -> None:
-        """Take a bid, in the place of another."""
+        """Store a bid; remove the bid that it replaces, if any."""
         if displaced is not None:
             del self.bids[displaced.agent_did]
         self.bids[bid.agent_did] = bid
@@ -217,7 +226,10 @@ class OpenRound:
 
 @dataclass(slots=True)
 class Head:
-    """The counters and the chain's head after the last planned command; `latest_ms`: its time."""
+    """The counters and the last hash of the chain after the newest planned command.
+
+    `latest_ms`: the time of the newest committed batch.
+    """
 
     epoch: int
     entry_seq: int
@@ -228,51 +240,54 @@ class Head:
 
 
 class Leases(Protocol):
-    """Which members live; it outlives the state cache, and planning only asks it."""
+    """Says which members are live. It outlives the state cache; planning only queries it."""
 
     def is_live(self, member: str) -> bool:
-        """Say whether the shards of a member may not be taken."""
+        """Say whether a member is live, so that its shards may not be taken."""
 
     def may_take(self, member: str) -> bool:
-        """Say to the plan of a Take whether they may be; no renewal is acknowledged then until the
-        outcome is known."""
+        """Say to the plan of a Take whether the shards of a member may be taken.
+
+        If so, no renewal of the member is acknowledged until the outcome of the Take is known.
+        """
 
 
 @dataclass(slots=True)
 class StateCache:
-    """Everything planning may look at. Absent addresses and DIDs map to None once looked up."""
+    """The committed rows that planning may read. Keys that were looked up and are absent map to
+    None."""
 
     head: Head
     leases: Leases
-    # All that are not GONE, and by shard who holds it; whole. `map_version`: the audit entry of
-    # their newest change.
+    # All members that are not GONE, and the holder of each shard; always complete. `map_version`:
+    # the id of the audit entry of their newest change.
     members: dict[str, KnownMember] = field(default_factory=dict)
     shards: list[HeldShard] = field(default_factory=lambda: [HeldShard("", 0)] * SHARDS)
     map_version: int = 0
     accounts: dict[str, Account | None] = field(default_factory=dict)
     escrows: dict[str, Escrow | None] = field(default_factory=dict)
     agents: dict[str, KnownAgent | None] = field(default_factory=dict)
-    # By agent: its revocation, None when it has none that was not taken back.
+    # By agent: its revocation, None if it is not revoked.
     revoked: dict[str, Revocation | None] = field(default_factory=dict)
-    # By owner: wallet, held escrows and stakes together, micro-credits; of the batch at hand.
+    # By owner: the sum of wallet, held escrows and stakes, micro-credits. Only for one batch.
     owned: dict[str, int] = field(default_factory=dict)
     quotas: dict[str, QuotaLimits | None] = field(default_factory=dict)
     usage: dict[str, Usage] = field(default_factory=dict)
-    # By agent, then depositor: what of the stake is whose, as last settled (stake_shares.py).
+    # By agent, then depositor: the depositor's share of the stake at the last settlement.
     shares: dict[str, dict[str, int]] = field(default_factory=dict)
-    # By workflow and node: the attempt whose agent has stake locked, and how much, micro-credits.
+    # By workflow and node: the attempt whose agent has locked stake, and the micro-credits locked.
     staked: dict[tuple[str, str], tuple[int, int] | None] = field(default_factory=dict)
-    # By workflow and node: the round that takes bids, None when no round does.
+    # By workflow and node: the round that takes bids, None if there is none.
     rounds: dict[tuple[str, str], OpenRound | None] = field(default_factory=dict)
-    # By workflow and node: how many bids it has that no round counts.
+    # By workflow and node: the number of bids outside of any round.
     kept_bids: dict[tuple[str, str], int] = field(default_factory=dict)
     triggers: dict[str, KnownTrigger | None] = field(default_factory=dict)
-    # By payer and rate policy: a minute, and how many nodes were published in it.
+    # By payer and rate policy: a minute, and the number of nodes published in it.
     rates: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
-    # Of the batch at hand only: agents with keys that are not theirs any more, API keys that
-    # commands were given by, signers that own API keys, how many active agents an owner has, which
-    # claimed DIDs have keys or agents of their own, (workflow, node) pairs that are already paid or
-    # have succeeded, and members that are GONE.
+    # Only for one batch: former keys as (agent, key), the API keys that authorized commands,
+    # signers that own API keys, the number of active agents by owner, claimed DIDs that own an API
+    # key or an agent, (workflow, node or line) pairs that have succeeded or were paid, and members
+    # that are GONE.
     former_keys: set[tuple[str, str]] = field(default_factory=set)
     live_keys: dict[str, KnownKey] = field(default_factory=dict)
     key_owners: set[str] = field(default_factory=set)
@@ -280,8 +295,8 @@ class StateCache:
     callers: set[str] = field(default_factory=set)
     settled: set[tuple[str, str]] = field(default_factory=set)
     gone_members: set[str] = field(default_factory=set)
-    # The audit record of each payer's newest invoice, and of the newest correction of reputations,
-    # since this cache was read, `read_audit_id`: what was added up before is stale.
+    # By payer, the audit id of the newest invoice since `read_audit_id`, when this cache was read;
+    # and the audit id of the newest correction of reputations. Sums read before them are stale.
     invoiced: dict[str, int] = field(default_factory=dict)
     corrected_audit_id: int = 0
     read_audit_id: int = 0
@@ -290,17 +305,17 @@ class StateCache:
         self.read_audit_id = self.head.audit_seq
 
     def is_revoked(self, did: str, at_ms: int) -> bool:
-        """Say whether an agent is revoked at a time, milliseconds."""
+        """Say whether an agent is revoked at a time, Unix milliseconds."""
         found = self.revoked.get(did)
         return found is not None and (found.expires_ms is None or at_ms < found.expires_ms)
 
     def balance(self, address: str) -> int:
-        """Return what an account holds, micro-credits; 0 where it was never opened."""
+        """Return the balance of an account, micro-credits; 0 if it was never opened."""
         account = self.accounts.get(address)
         return 0 if account is None else account.balance
 
     def end_batch(self) -> None:
-        """Forget what was read for one batch and keep the caches within their bound."""
+        """Drop what was loaded for one batch, and shrink parts of the cache that are too large."""
         for found in (
             self.former_keys, self.live_keys, self.key_owners, self.agent_counts, self.callers,
             self.settled, self.gone_members, self.owned,
@@ -343,5 +358,5 @@ def stake_address(did: str) -> str:
 
 
 def stake_locked_address(did: str) -> str:
-    """Return the address of the stake that an agent's running work may cost it."""
+    """Return the address of an agent's locked stake, which its running work may cost it."""
     return "stake_locked:" + did

@@ -1,7 +1,7 @@
-"""Counts what committed steps say of workflows, nodes, attempts and payments, for `/metrics`.
+"""Counts workflows, nodes, attempts and payments of committed steps, for `/metrics`.
 
-A command is counted once, when it is applied; a repeated command is not counted. Plain increments:
-the writer runs this for every node. Reference: operations.md (Metrics).
+A command is counted when it is applied; its repeats are not counted. The counters are plain
+increments, because the writer runs this code for every node. Reference: operations.md (Metrics).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class StepCounts:
         self.counters: defaultdict[Key, float] = defaultdict(float)
 
     def note(self, commands: Sequence[Command], outcomes: Sequence[Outcome], now_ms: int) -> None:
-        """Count the commands of a batch that was committed."""
+        """Count the commands of a committed batch."""
         for command, outcome in zip(commands, outcomes, strict=True):
             if outcome.status is not OutcomeStatus.APPLIED:
                 continue

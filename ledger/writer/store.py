@@ -1,4 +1,17 @@
-"""A monotonic clock that goes on while the machine is suspended, for leases and proofs."""
+"""The writer's store: plans a batch of commands on the state cache and commits it.
+
+Procedure of a commit, usually one round trip:
+(1) Look up the keys that may have been used before.
+(2) Load the rows that are in the read set and not in the state cache.
+(3) Plan every command in order. Repeats get their first outcome.
+(4) Call the commit function once; the call is one transaction.
+
+If another key was used before, (4) fails with a conflict. The store then looks up all keys and
+starts again. After any failure the state cache is dropped and read again. If the database refuses a
+batch, a command of the batch is at fault, except when the connection is gone, the server cannot
+work now, or this writer's memory is wrong (`_translated`). This file must not know the callers that
+wait for outcomes (`group_commit.py`). Decision ledger-writer.
+"""
 
 from __future__ import annotations
 
@@ -57,32 +70,26 @@ from ledger.writer.state_cache import Leases, StateCache
 
 
 def boot_time_ms() -> int:
-    """Return the milliseconds since the machine was started, suspended or not."""
+    """Return the milliseconds since the machine started, including time in suspend.
+
+    The clock is monotonic; leases and proofs are measured with it.
+    """
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
 
-
-# The one writer: plans a batch of commands on what it remembers and commits it in one round trip.
-# Procedure of a commit: (1) keys that may have been used before are looked up, (2) what is in the
-# read set and not in the state cache is read, (3) every command is planned in order, repeats get
-# their first outcome, (4) one call of the commit function, which is one transaction. Another key
-# that was used before shows as a conflict: then the batch starts again, knowing it. Not a commit
-# → the state cache is dropped and read again. A refusal by the database is that of a command of
-# the batch, unless the connection is gone, the server cannot work now, or this writer's own
-# memory is wrong (`_translated`). It must not know who waits for the outcomes (group_commit.py).
 
 _LOG = logging.getLogger("callboard.ledger")
 
 Connection = psycopg.AsyncConnection[Any]
-# By key: the request hash and the outcome of the first command that had it.
+# By key: the request hash and the outcome of the first command with the key.
 Known = dict[str, tuple[bytes | None, Outcome]]
 
-# How long one statement of a batch may work. The time in which a commit reaches the disk is not
-# counted by Postgres, so a slow disk makes no command guilty.
+# How long one statement of a batch may run. Postgres does not count the time in which the commit is
+# written to disk, so a slow disk does not make a command fail.
 STATEMENT_TIMEOUT_S: Final = 2.0
-# Waiting for a lock is another session's doing.
+# A wait for a lock is caused by another session, so it has its own timeout.
 _LOCK_TIMEOUT: Final = "1000"
-# Plans are pinned: tables without statistics once gave sequential scans.
-# The role is the writer's once the head is locked.
+# Query plans are fixed, because tables without statistics once led to sequential scans. The session
+# takes the writer's role after it has locked the head.
 _SESSION: Final = session_options(
     "none",
     enable_seqscan="off",
@@ -96,33 +103,33 @@ _COMMIT: Final = f"SELECT {FUNCTION}({_PLACES})"
 _key: Final = attrgetter("key")
 _BEAT: Final = "SELECT epoch FROM callboard.head"
 _OPEN_TIMEOUT_S: Final = 10
-# A server that says nothing for so long is hung up on, beyond the timeouts that it counts itself.
+# The connection is closed if the server sends nothing for this long beyond the statement timeout.
 COMMIT_TIMEOUT_S: Final = 10.0
-# Planning lets the loop go on so often.
+# Planning yields to the event loop after this time.
 _TURN_S: Final = 0.005
 _COMMANDS_BETWEEN_LOOKS: Final = 16
 
-# A statement that exceeded its timeout; the transaction is rolled back, the connection stands.
+# A statement exceeded its timeout. The transaction is rolled back, the connection remains open.
 _TOO_SLOW: Final = "57014"
-# The memory of this writer is wrong: its epoch (CB001), its counters or the chain (CB005).
+# The writer's memory is wrong: its epoch (CB001), or its counters or the chain (CB005).
 _FENCED, _WRONG_MEMORY = "CB001", "CB005"
 _COUNTED_BY_THE_WRITER: Final = ("entry_pkey", "audit_pkey")
-# The server cannot do any work of this writer now: connection, rights or schema that do not fit
-# this code, read-only standby, deadlock, resources, locks, shutdown, disk. No command is guilty.
+# The server cannot do any work of this writer now: connection, rights or a schema that do not fit
+# this code, read-only standby, deadlock, resources, locks, shutdown, disk. No command is at fault.
 _TRANSIENT_CLASSES: Final = (
     "08", "0A", "25", "28", "3D", "3F", "40", "42", "53", "55", "57", "58",
 )  # fmt: skip
-# Of these, the ones that no command can bring about, however often it comes: another session's
-# lock, a full disk, too many connections, a standby, a shutdown.
+# The subset of these that no command can cause, even if it is repeated: another session's lock, a
+# full disk, too many connections, a standby, a shutdown.
 _NEVER_A_COMMANDS: Final = ("08", "25", "28", "3D", "40", "53100", "53300", "55", "57", "58")
 
 
 @dataclass(frozen=True, slots=True)
 class Genesis:
-    """What the first audit record fixes for ever.
+    """The fixed content of the first audit entry.
 
-    `public_key`: of the deployment's first signing key, base64, or "" without one.
-    `sealed_key`: its private half.
+    `public_key`: the deployment's first signing key, base64, or "" without one.
+    `sealed_key`: the sealed private key.
     """
 
     origin: str
@@ -136,11 +143,11 @@ class _KeyConflict(Exception):
 
 
 class _SettledConflict(Exception):
-    """A node of the batch was settled before, under another key."""
+    """A node of the batch was settled before, by a command with another key."""
 
 
 class LedgerStore:
-    """One connection, one epoch. Not for concurrent use: one commit at a time."""
+    """One connection with one epoch. It is not safe for concurrent use: one commit at a time."""
 
     def __init__(
         self,
@@ -157,12 +164,12 @@ class LedgerStore:
         self._statement_timeout_s = STATEMENT_TIMEOUT_S
         self._cache: StateCache | None = cache
         self._leases = cache.leases
-        # What is committed of members and shards, whatever is being planned.
+        # The committed members and shards, which a batch that is being planned does not change.
         self.cluster = committed_cluster(cache)
-        # When the server was last asked something that it has answered: this session held the lock
-        # then. Not when it answered, which says nothing of the time since.
+        # When the newest statement that got a reply was sent: this session held the lock then. The
+        # time of the reply would prove nothing, because the lock may be lost in between.
         self.proven_ms = proven_ms
-        # Of the newest audit entry that is committed.
+        # The id of the newest committed audit entry.
         self.audit_id = cache.head.audit_seq
         self._latest_ms = cache.head.latest_ms
         self.epoch = cache.head.epoch
@@ -181,16 +188,18 @@ class LedgerStore:
         timeout_s: float = COMMIT_TIMEOUT_S,
         boot_ms: Callable[[], int] = boot_time_ms,
     ) -> LedgerStore:
-        """Wait until no other session is the writer's, and write audit record #1 if there is none.
+        """Open the store: wait until no other session is the writer, then take over.
+
+        Writes the first audit entry if there is none.
 
         Args:
-            leases: which members live.
-            actor: the name of this process, for the head.
-            on_waiting: called several times a second while another session is the writer's.
-            timeout_s: how long a commit waits for a server that says nothing.
-            boot_ms: a monotonic clock that runs while the machine is suspended, for `proven_ms`.
-        Raises: LedgerUnavailable when the database cannot be reached or is not migrated, or, as
-        SchemaTooNew, asks for newer code.
+            leases: says which members are live.
+            actor: the name of this process, stored in the ledger's head row.
+            on_waiting: called several times a second while another session is the writer.
+            timeout_s: how long a commit waits for a server that sends nothing.
+            boot_ms: a monotonic clock in milliseconds that runs while the machine is suspended.
+        Raises: LedgerUnavailable when the database cannot be reached or is not migrated;
+        SchemaTooNew, a subclass, when the schema requires newer code.
         """
         try:
             connection = await connect(
@@ -216,7 +225,7 @@ class LedgerStore:
                 if store.cache.head.audit_seq == 0:
                     await store._write_genesis(genesis, now_ms)
         except psycopg.Error as error:
-            # Whatever it is (no schema yet, no right yet), nothing was planned: it may pass.
+            # Nothing was planned, so any error (no schema yet, no right yet) may pass by itself.
             await connection.close()
             raise LedgerUnavailable(str(error).strip()) from error
         except BaseException:
@@ -225,12 +234,12 @@ class LedgerStore:
         return store
 
     async def close(self) -> None:
-        """Close the connection; what was acknowledged is committed."""
+        """Close the connection; all acknowledged commands are committed."""
         await self._connection.close()
 
     @property
     def cache(self) -> StateCache:
-        """The committed state that planning looks at."""
+        """The committed state that planning reads."""
         assert self._cache is not None, "a store is not used after a commit that failed"
         return self._cache
 
@@ -244,13 +253,14 @@ class LedgerStore:
         """Commit the commands in order, in one transaction.
 
         Args:
-            commands: one that looks at rows which others of its batch may change (`is_barrier`) has
-                no others beside it.
-            now_ms: the wall clock, milliseconds. Rows are dated by it, but never before what is
-                committed.
-            statement_timeout_s: how long one statement may work.
-        Returns: one outcome per command. Raises: BatchRefused, nothing is stored;
-        LedgerUnavailable, LedgerFenced, LedgerIntegrityError: the store is not used then.
+            commands: a command that reads rows which other commands may change (`is_barrier`) must
+                be the only one.
+            now_ms: the wall clock, Unix milliseconds. Rows get this time, or the newest committed
+                time if that is later.
+            statement_timeout_s: how long one statement may run.
+        Returns: one outcome per command.
+        Raises: BatchRefused: nothing is stored. LedgerUnavailable, LedgerFenced or
+        LedgerIntegrityError: the store must not be used any more.
         """
         is_lone = len(commands) == 1
         has_barrier = any(kind_of(command).is_barrier(command) for command in commands)
@@ -262,10 +272,10 @@ class LedgerStore:
             return await self._commit_batch(commands, now_ms)
 
     async def refuse(self, command: Command, now_ms: int, *, is_slow: bool) -> Outcome:
-        """Refuse a command that failed alone, and remember it, so that its repeats are harmless.
+        """Refuse a command that failed alone, and store the refusal for its repeats.
 
-        A step quarantines its workflow; anything else gets the rejection INTERNAL_ERROR under its
-        key. Where not even that can be stored the refusal leaves no trace.
+        A refused step quarantines its workflow. Any other command gets the rejection INTERNAL_ERROR
+        under its key. If that cannot be stored either, the refusal leaves no trace.
         """
         detail = "the ledger could not apply the command"
         code = QuarantineCode.STEP_TOO_SLOW if is_slow else QuarantineCode.STEP_REFUSED
@@ -284,8 +294,8 @@ class LedgerStore:
                     error = ErrorCode.INTERNAL_ERROR
                     outcome = quarantined(command, code, error, detail, batch)
                 elif kind_of(command).is_asked_again:
-                    # Its key says what it is about, for good: a cause that has passed must not
-                    # leave a refusal there.
+                    # The key stays the same for ever. A refusal under it would outlast its cause,
+                    # so it is not stored.
                     outcome = Outcome(OutcomeStatus.REJECTED, {}, ErrorCode.INTERNAL_ERROR, detail)
                 else:
                     refusal = Refusal(ErrorCode.INTERNAL_ERROR, detail, is_audited=True)
@@ -303,10 +313,10 @@ class LedgerStore:
         return outcome
 
     async def beat(self) -> None:
-        """Keep the session, and prove that this writer still holds the head.
+        """Prove that this writer still holds the head, and keep the session alive.
 
-        Only between two commits. Raises: LedgerFenced; LedgerUnavailable, the store is not used
-        then.
+        Call it only between two commits. Raises: LedgerFenced. After LedgerUnavailable the store
+        must not be used any more.
         """
         asked_ms = self._boot_ms()
         try:
@@ -320,15 +330,15 @@ class LedgerStore:
         self.proven_ms = asked_ms
 
     def _end_batch(self) -> None:
-        """Forget what was read for a batch that is committed; what it moved is committed, too."""
+        """Note that a batch is committed, and drop what was loaded for it alone."""
         self.cache.end_batch()
         self.audit_id = self.cache.head.audit_seq
         if self.cluster.version != self.cache.map_version:
             self.cluster = committed_cluster(self.cache)
 
     def _not_before(self, now_ms: int) -> int:
-        """Return the time of a batch: a clock that stepped back must not date it into the past."""
-        # Of this store, not of its cache: these are read again after a batch that was rolled back.
+        """Return the time of a batch. It never decreases, even if the clock is set back."""
+        # Stored here, because the state cache may be dropped and read again.
         self._latest_ms = max(self._latest_ms, self.cache.head.latest_ms, now_ms)
         return self._latest_ms
 
@@ -363,7 +373,7 @@ class LedgerStore:
             loaded = await self._read(commands)  # (2)
             batch = Batch(self.cache, self._not_before(now_ms), now_ms, loaded)
             outcomes = await self._plan_all(commands, batch, dict(known))  # (3)
-            # What left no trace meets no conflict: whether its key was used is asked.
+            # An untraced command stores no row, so no key conflict can show that its key is used.
             untraced = batch.untraced - known.keys()
             if untraced and await self._lookup(untraced):
                 await self._reload()
@@ -371,7 +381,7 @@ class LedgerStore:
             try:
                 if is_first and any(map(_is_too_dear, outcomes)):
                     await self._reload()
-                    raise _SettledConflict  # too dear because it was paid before, perhaps
+                    raise _SettledConflict  # a stored payment may have made the step too expensive
                 if not batch.is_empty:
                     await self._run(batch)  # (4)
             except _SettledConflict:
@@ -386,9 +396,9 @@ class LedgerStore:
         raise BatchRefused("a node would be settled twice")
 
     async def _read(self, commands: Sequence[Command]) -> Any:
-        """Fill the state cache with what planning these commands looks at.
+        """Load the rows that planning these commands reads into the state cache.
 
-        Returns: what the `load` of a command that is alone has read.
+        Returns: the return value of a lone command's `load`, or None.
         """
         read_set, load, loaded = ReadSet(), None, None
         try:
@@ -415,13 +425,13 @@ class LedgerStore:
     async def _plan_all(
         self, commands: Sequence[Command], batch: Batch, known: Known
     ) -> list[Outcome]:
-        """Plan each command that is no repeat, in order, in turns of the loop.
+        """Plan the commands in order, and yield to the event loop between them.
 
-        The fence comes before the key: a member that has lost a shard may send what its successor
-        has sent under the same key, and must not take the stored outcome for its own.
+        A stale command is answered STALE even if its key is stored: a member that has lost a shard
+        may send the key that its successor has sent, and must not get the successor's outcome.
 
         Raises:
-            BatchRefused: planning failed for one of them.
+            BatchRefused: planning failed for one of the commands.
         """
         outcomes: list[Outcome] = []
         began = time.perf_counter()
@@ -438,7 +448,7 @@ class LedgerStore:
             self._cache = None
             raise
         except Exception as error:
-            # A defect of ours half way through planning: the state cache is wrong from here on.
+            # A defect of a plan, in the middle of planning: the state cache is wrong now.
             _LOG.exception("planning failed command=%s", type(commands[len(outcomes)]).__name__)
             await self._reload()
             raise BatchRefused(f"planning: {error!r}") from error
@@ -468,16 +478,17 @@ class LedgerStore:
             await self._reload()
             raise BatchRefused(f"encoding: {error!r}") from error
         except BaseException:
-            # Cancelled while the statement was under way: whether it was committed is unknown.
+            # Cancelled while the statement ran: it is unknown whether the batch was committed.
             self._cache = None
             raise
 
     def _statement(self, batch: Batch) -> tuple[LiteralString, Sequence[Any]]:
-        """Return what commits a batch, and its parameters."""
+        """Return the statement that commits a batch, and its parameters."""
         return _COMMIT, batch.parameters()
 
     async def _failed(self, error: psycopg.Error) -> Exception:
-        """Return what a failed statement means; after a refusal the state cache is read again."""
+        """Return the error that a failed statement means. If the batch was refused, read the state
+        cache again."""
         self._cache = None
         if self._connection.closed:
             return LedgerUnavailable(str(error).strip())
@@ -487,7 +498,7 @@ class LedgerStore:
         return found
 
     async def _reload(self) -> None:
-        """Read the head again after a batch that was rolled back; the epoch stays ours."""
+        """Read the state cache again after a batch that was rolled back; the epoch is unchanged."""
         self._cache = None
         try:
             self._cache = await read_state_cache(self._connection, self.epoch, self._leases)
@@ -521,13 +532,13 @@ class LedgerStore:
 
 
 def _outcome(command: Command, batch: Batch, known: Known) -> Outcome:
-    """Plan a command, or answer it as its first one was answered."""
+    """Plan a command, or return the first outcome of its key."""
     first = known.get(command.key)
     if first is not None and not is_stale(command, batch.cache):
         return repeated(command, *first)
     batch.untraced.discard(command.key)
     outcome = plan(command, batch)
-    # A refusal without a trace leaves the key to whatever uses it next, in this batch too.
+    # An untraced command leaves its key to the next command that uses it, even in the same batch.
     is_traced = outcome.status is not OutcomeStatus.STALE
     if is_traced and command.key not in batch.untraced:
         known[command.key] = (request_hash_of(command), outcome)
@@ -535,9 +546,10 @@ def _outcome(command: Command, batch: Batch, known: Known) -> Outcome:
 
 
 def _is_too_dear(outcome: Outcome) -> bool:
-    """Say whether a step may have been refused for what it has been paid already.
+    """Say whether a step may have been refused because payments were stored before.
 
-    The stored refusal of a repeat is none of this: a caller that repeats would empty every cache.
+    Stored refusals of repeats do not count. Otherwise a caller that repeats a refused command would
+    have the state cache dropped each time.
     """
     is_new = outcome.status is OutcomeStatus.REJECTED
     return is_new and outcome.error is ErrorCode.INTERNAL_ERROR
@@ -566,7 +578,7 @@ async def _take_over(connection: Connection, leases: Leases, actor: str) -> Stat
 
 
 def _translated(error: psycopg.Error) -> Exception:
-    """Return what a refusal means, by whose fault it is. The connection stands."""
+    """Return the error for a failed statement on an open connection, by whose fault it is."""
     reason = str(error).strip()
     state = error.sqlstate
     if state is None:  # the driver refused a value before anything was sent
