@@ -1,4 +1,4 @@
-"""Accounts: deposits, what owners collect from their agents, and what they see of their money.
+"""Accounts: deposits, the credits that owners collect from their agents, and reads of accounts.
 
 Reference: money.md (Estimate, Commands and keys, Accounts, Entries).
 """
@@ -30,12 +30,12 @@ from ledger.writer.state_cache import (
     wallet_address,
 )
 
-# Credits from outside: the deposit into a wallet. And what owners collect from their agents.
+# Commands that move credits into wallets: deposits from outside, and collections by owners.
 
 
 class Deposit(AuthorizedCommand, frozen=True, kw_only=True):
     """Credit a wallet from outside. Result: the entry and {"balanceMicro"}. Rejections: KEY_REUSED,
-    INVALID_REQUEST when the balance would exceed its bound."""
+    INVALID_REQUEST when the balance would exceed its maximum."""
 
     request_hash: bytes
     owner_did: str
@@ -44,22 +44,23 @@ class Deposit(AuthorizedCommand, frozen=True, kw_only=True):
 
 
 class CollectCredits(OwnersCommand, frozen=True, kw_only=True):
-    """Move free credits from an agent's wallet to its owner's.
+    """Move free credits from an agent's wallet to its owner's wallet.
 
-    `amount_micro` None: all that is free; payments under an open dispute are not.
-    Result: the entry and {"ownerDid", "balanceMicro", "ownerBalanceMicro"}. Rejections: NOT_FOUND;
-    FORBIDDEN for others than the owner, and where the money is not the owner's; CONFLICT when less
-    is free.
+    `amount_micro` None: all free credits. Payments under an open dispute are not free.
+    Result: the entry and {"ownerDid", "balanceMicro", "ownerBalanceMicro"}.
+    Rejections: NOT_FOUND; FORBIDDEN if the caller is not the owner, or the owner has no right to
+    the
+    agent's money (`IS_OWNERS`); CONFLICT if fewer credits are free.
     """
 
     agent_did: str
     amount_micro: int | None = None
 
 
-# Who may see and collect the money of an agent besides the agent itself. The owner of a proven
-# claim, or of an unproven one if nobody else uses the DID: it had no account when it was claimed,
-# and has no keys, agents and workflows of its own. Before a proof the owner gets neither deposits
-# nor inheritances: they were meant for the person behind the DID.
+# Whether an agent's owner may see and collect the agent's money. With a proven claim the owner may.
+# With an unproven claim the owner may only if nobody else uses the DID: the DID had no account when
+# it was claimed, and owns no API keys, agents or workflows. Even then the owner does not get
+# deposits and inheritances, because they were meant for the holder of the DID.
 
 IS_OWNERS: Final = """(a.proven_by IS NOT NULL OR NOT (
     EXISTS (SELECT FROM callboard.api_key k WHERE k.owner_did = a.did)
@@ -78,14 +79,14 @@ _AGENTS: Final = (
 
 
 class MoneyOwner(NamedTuple):
-    """The owner of an agent; `is_owners`: the agent's money is the owner's to see and collect."""
+    """The owner of an agent; `is_owners`: the owner may see and collect the agent's money."""
 
     owner_did: str
     is_owners: bool
 
 
 async def money_owner(reader: LedgerReader, did: str) -> MoneyOwner | None:
-    """Return the owner of an agent, None for a DID that is no agent."""
+    """Return the owner of an agent, None if the DID is not an agent's."""
     rows = await reader.rows(_MONEY_OWNER, {"did": did})
     return MoneyOwner(**rows[0]) if rows else None
 
@@ -104,7 +105,7 @@ SELECT a.owner_did, {IS_OWNERS}, (
         AND e.kind IN ('deposit', 'inheritance'))
 FROM callboard.agent a WHERE a.did = %(did)s
 """
-# The payments to an agent that an open dispute is about, less what was refunded of them.
+# The sum of the payments to an agent that are under an open dispute, less their refunds.
 _DISPUTED: Final = """
 WITH own AS (SELECT id FROM callboard.account WHERE address = 'wallet:' || %(did)s),
 paid AS (
@@ -125,7 +126,7 @@ FROM paid p
 
 
 def add_deposit_reads(command: Deposit, read_set: ReadSet) -> None:
-    """Add what is looked at before a wallet is credited."""
+    """Add the keys of the rows that planning a deposit reads."""
     read_set.addresses.add(wallet_address(command.owner_did))
     read_set.owned_dids.add(command.owner_did)
     read_set.deposited_micro += command.amount_micro
@@ -133,11 +134,12 @@ def add_deposit_reads(command: Deposit, read_set: ReadSet) -> None:
 
 @plans(Deposit, reads=add_deposit_reads)
 def plan_deposit(command: Deposit, batch: Batch) -> Result:
-    """Credit a wallet: an owner's wallet, holds and stakes together stay within the bound."""
+    """Credit a wallet. The owner's wallet, held escrows and stakes together stay below a
+    maximum."""
     cache, address = batch.cache, wallet_address(command.owner_did)
     world = cache.accounts[WORLD_ADDRESS]
     assert world is not None
-    # Not read: all that was issued together is within the bound of one owner.
+    # Absent if it was not loaded: then all issued credits are within the maximum of one owner.
     owned = cache.owned.get(command.owner_did, 0)
     room = min(MICRO_MAX - owned, ISSUED_MICRO_MAX + world.balance)
     if not 0 < command.amount_micro <= room:
@@ -162,9 +164,9 @@ def plan_deposit(command: Deposit, batch: Batch) -> Result:
 class CollectReads:
     """The owner of an agent, and how much of the agent's money the owner may not collect.
 
-    `is_owners`: the agent's money is the owner's. `disputed_micro`: payments to the agent under an
-    open dispute, micro-credits. `given_micro`: what was deposited for an unproven claim's DID, or
-    inherited by it, micro-credits.
+    `is_owners`: the owner may collect the agent's money. `disputed_micro`: payments to the agent
+    under an open dispute, micro-credits. `given_micro`: for an unproven claim, what was deposited
+    into the wallet or inherited by it, micro-credits; otherwise 0.
     """
 
     owner_did: str
@@ -176,7 +178,7 @@ class CollectReads:
 async def load_collect(
     connection: Connection, command: CollectCredits, read_set: ReadSet
 ) -> CollectReads | None:
-    """Return whose an agent's money is and what of it stays; None when the agent is not known."""
+    """Return the agent's owner and the amounts that may not be collected, None for no agent."""
     values = {"did": command.agent_did}
     for owner_did, is_owners, given_micro in await fetch(connection, _OWNER, values):
         ((disputed_micro,),) = await fetch(connection, _DISPUTED, values)
@@ -187,7 +189,7 @@ async def load_collect(
 
 @plans(CollectCredits, load=load_collect)
 def plan_collect(command: CollectCredits, batch: Batch) -> Result:
-    """Move free credits from an agent's wallet to its owner's, and nowhere else."""
+    """Move free credits from an agent's wallet to its owner's wallet."""
     did = command.agent_did
     stored: CollectReads | None = batch.loaded
     if stored is None:
@@ -241,7 +243,7 @@ def plan_collect(command: CollectCredits, batch: Batch) -> Result:
 def _transfer(
     debit: Account, credit: Account, micro: int, kind: str, description: str, batch: Batch
 ) -> dict[str, object]:
-    """Add an entry of no workflow; return it as a reader of the table gets it."""
+    """Add an entry that belongs to no workflow; return it with the columns of its row."""
     (entry_id,) = batch.transfer(debit, credit, micro, kind, description)
     return {
         "id": entry_id,
@@ -256,7 +258,7 @@ def _transfer(
     }
 
 
-# Committed money as its owners see it: accounts, what moved, stakes, quotas and their usage.
+# Reads of committed money: accounts, entries, stakes, quotas and their usage.
 
 _FREE, _LOCKED = account.alias("free"), account.alias("locked")
 STAKE_PARTS: Final = (
@@ -267,7 +269,7 @@ STAKE_PARTS: Final = (
 
 
 async def account_row(reader: LedgerReader, did: str) -> RowDict | None:
-    """Return the wallet of a DID, None until something came in."""
+    """Return the wallet of a DID, None before its first entry."""
     return await reader.row(sql.select(account).where(account.c.address == wallet_address(did)))
 
 
@@ -276,11 +278,12 @@ async def history(
 ) -> list[RowDict]:
     """Return the entries of a DID's wallet and stake, newest first.
 
-    `change`: what an entry did to the wallet, micro-credits; 0 for those within the stake.
+    `change`: by how much an entry changed the wallet, micro-credits; 0 for an entry within the
+    stake.
     """
     addresses = [wallet_address(did), stake_address(did), stake_locked_address(did)]
-    # One index scan a side and account, each stopped at the page's end; what moved between two of
-    # them is found twice and shown once.
+    # One index scan per account and side, each stopped at the end of the page. An entry between two
+    # of these accounts is found twice; the union removes the second one.
     sides = []
     for address in addresses:
         own = sql.select(account.c.id).where(account.c.address == address).scalar_subquery()
@@ -307,15 +310,15 @@ async def stake_row(reader: LedgerReader, agent_did: str) -> RowDict | None:
 
 
 async def quota_row(reader: LedgerReader, did: str) -> RowDict | None:
-    """Return a payer's limits; a column is None where there is none of its kind."""
+    """Return a payer's quota, None if there is none. A limit that is not set is None."""
     return await reader.row(sql.select(quota).where(quota.c.did == did))
 
 
 async def quota_usage(reader: LedgerReader, did: str, day_ms: int) -> QuotaUsage:
-    """Return what a payer uses, as `ledger/features/quotas.py` counts it for the writer.
+    """Return what a payer uses of its quota, as `ledger/features/quotas.py` counts it.
 
     Args:
-        day_ms: the UTC midnight with which the day began, Unix milliseconds.
+        day_ms: the UTC midnight at which the day began, Unix milliseconds.
     """
     running = (
         sql.select(sql.func.count())
@@ -338,6 +341,6 @@ async def quota_usage(reader: LedgerReader, did: str, day_ms: int) -> QuotaUsage
 
 
 async def reputation_row(reader: LedgerReader, agent_did: str) -> tuple[Tally, int | None]:
-    """Return an agent's counts and when they last changed, Unix milliseconds; none are zeros."""
+    """Return an agent's tally, and when it last changed (Unix milliseconds, None: never)."""
     row = await reader.row(sql.select(reputation).where(reputation.c.agent_did == agent_did))
     return (Tally(), None) if row is None else (tally_of(row), row["updated_ms"])

@@ -1,6 +1,8 @@
-"""Keys of agents: a new one takes the place of the current one, which becomes history.
+"""Keys of agents: a new key replaces the current one, which becomes a former key.
 
-Reference: features.md (Key rotation). Decision agent-identity.
+All replacements (by rotation, by a card, by recovery) go through this file. So every former key of
+a DID stays known, and no former key can become current again. Reference: features.md (Key
+rotation). Decision agent-identity.
 """
 
 from __future__ import annotations
@@ -22,17 +24,17 @@ from ledger.writer.command_kind import plans
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import KnownAgent
 
-# The command about the keys of agents: one is replaced. Signatures are verified before a command
-# is made; a command names the key that they were verified with, and the writer refuses it where
-# that is not the agent's current one any more.
+# Signatures are verified before a command is made. The command names the key that verified them;
+# the writer refuses it if that key is no longer the agent's current one.
 
 
 class RotateAgentKey(AuthorizedCommand, frozen=True, kw_only=True):
-    """Replace an agent's key, as its current key has signed.
+    """Replace an agent's key, with a proof that the current key has signed.
 
-    `proven_key`: the key by which the proof is. `overlap_ms`: how long it stays valid for results
-    beside the new one. Rejections: NOT_FOUND, FORBIDDEN (the agent is revoked), CONFLICT (the key
-    was replaced meanwhile, or the new one is or was a key of this DID, or the history is full).
+    `proven_key`: the key that verified the proof. `overlap_ms`: how long this key remains valid for
+    results beside the new one.
+    Rejections: NOT_FOUND; FORBIDDEN (the agent is revoked); CONFLICT (the key was replaced
+    meanwhile, the new key is or was a key of this DID, or the history is full).
     Result: {"keyNumber", "validFromMs", "formerValidUntilMs"}.
     """
 
@@ -42,13 +44,8 @@ class RotateAgentKey(AuthorizedCommand, frozen=True, kw_only=True):
     overlap_ms: int
 
 
-# Planning agents' keys: a new one takes the place of the current one, which becomes history.
-# However a key is replaced (by rotation, by a card, by recovery), it is done here, so that no key
-# of a DID is ever forgotten and none comes back.
-
-
 def add_rotate_agent_key_reads(command: RotateAgentKey, read_set: ReadSet) -> None:
-    """Add what is looked at before a key is replaced."""
+    """Add the keys of the rows that planning a key rotation reads."""
     read_set.agent_dids.add(command.did)
     read_set.trusted.add(command.did)
     read_set.new_keys.add((command.did, command.new_key))
@@ -56,7 +53,7 @@ def add_rotate_agent_key_reads(command: RotateAgentKey, read_set: ReadSet) -> No
 
 @plans(RotateAgentKey, reads=add_rotate_agent_key_reads, outlives_credential=True)
 def plan_rotate_agent_key(command: RotateAgentKey, batch: Batch) -> Result:
-    """Replace an agent's key by the word of its current one."""
+    """Replace an agent's key, if the proof was made with its current key."""
     did = command.did
     known = batch.agent(did)
     if batch.cache.is_revoked(did, batch.clock_ms):
@@ -79,13 +76,13 @@ def plan_rotate_agent_key(command: RotateAgentKey, batch: Batch) -> Result:
 def check_new_key(
     did: str, known: KnownAgent, new_key: str, batch: Batch, *, is_recovery: bool = False
 ) -> None:
-    """Refuse a key that is or was one of this DID, and keys that come too fast for a history.
+    """Refuse a key that is or was a key of this DID, and new keys that come too fast.
 
-    A thief of a key may have filled the history: a full one grows on, slowly, so that an owner who
-    has the agent back does not need guardians for each new key.
+    A thief of a key may fill the history with keys. A full history still accepts a new key when the
+    current one is old enough, so the owner does not need guardians for each new key.
 
     Args:
-        is_recovery: by the word of guardians, who do not wait.
+        is_recovery: guardians replace the key; they do not have to wait.
 
     Raises:
         Refusal: CONFLICT.
@@ -103,20 +100,20 @@ def check_new_key(
 def replace_key(
     did: str, known: KnownAgent, new_key: str, batch: Batch, *, overlap_ms: int = 0
 ) -> KnownAgent:
-    """Replace an agent's current key by one that was checked; return the agent as it is then.
+    """Replace an agent's current key by one that was checked; return the changed agent.
 
     Args:
-        known: the agent; its first key takes no other's place.
-        overlap_ms: how long the key before stays valid beside the new one.
+        known: the agent before; if it has no key, no former key is stored.
+        overlap_ms: how long the previous key remains valid beside the new one.
     """
     number = known.key_number
     if known.public_key is not None:
         batch.put(ENDED_OVERLAPS, did, {"agent_did": did})
-        # Two changes within one batch: what the first has left valid ends, as if it were stored.
+        # A second replacement in one batch: the overlap of the first one ends now.
         before = batch.row(FORMER_KEYS, (did, number - 1))
         if before is not None:
             before["valid_until_ms"] = min(before["valid_until_ms"], batch.now_ms)
-        # A claim that has yielded may have put the key into the history already.
+        # The key may be in the history already, from a claim that has yielded.
         if (did, known.public_key) not in batch.cache.former_keys:
             times = {
                 "valid_from_ms": known.key_from_ms,
@@ -137,10 +134,11 @@ def replace_key(
 
 
 def change_identity(did: str, agent: KnownAgent, batch: Batch, **changed: Any) -> None:
-    """Store what has changed of an agent without its card, by column; owners are told.
+    """Store changed columns of an agent without its card. Directories load the change.
 
     Args:
-        agent: as it is then.
+        agent: the agent after the change.
+        changed: the changed columns.
     """
     batch.cache.agents[did] = agent
     row = {"did": did, "key_number": agent.key_number, "revision": agent.revision, **changed}
@@ -149,7 +147,7 @@ def change_identity(did: str, agent: KnownAgent, batch: Batch, **changed: Any) -
 
 
 def key_payload(did: str, before: KnownAgent, after: KnownAgent, until_ms: int) -> dict[str, Any]:
-    """Return what the chain says of a key's replacement."""
+    """Return the payload of the audit event of a key replacement."""
     return {
         "keyId": key_name(did, after.key_number),
         "publicKey": after.public_key,
@@ -159,7 +157,7 @@ def key_payload(did: str, before: KnownAgent, after: KnownAgent, until_ms: int) 
 
 
 def check_proven(did: str, agent: KnownAgent) -> None:
-    """Refuse what only a proven claim gets: the DID may be another's, who has not come yet.
+    """Refuse an action that needs a proven claim: another person may hold an unproven DID.
 
     Raises:
         Refusal: FORBIDDEN.

@@ -1,7 +1,8 @@
-"""Heartbeats and probes: written by the operational role in batches, read to choose agents.
+"""Heartbeats and probes of agents: stored in batches by the operational role, read to select
+agents.
 
-Worth little and never audited; a crash may forget the last ones, the next come within seconds. All
-times are the database's, so that machines need not agree about theirs when they write.
+They are not audited, and a crash may lose the newest ones; the next follow within seconds. All
+times are from the database's clock, so the clocks of machines need not agree.
 """
 
 from __future__ import annotations
@@ -22,19 +23,20 @@ from ledger.merged_runs import MergedRuns
 from ledger.reads.reader import LedgerReader, RowDict
 from ledger.schema import agent, typed
 
-# A probe that was not answered is repeated after 30 s, doubling to 5 min; one that was answered,
-# before what it says has run out.
+# A failed probe is repeated after 30 s; the pause doubles up to 5 min. A successful probe is
+# repeated before its result expires.
 PROBE_PAUSE_MS: Final = 30_000
 PROBE_PAUSE_MS_MAX: Final = 300_000
 
 _NOW: Final = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
-# That what choices look at has changed. Not in the transaction of the rows: a commit with a notice
-# waits for every other one with a notice, so for the disk and the standby for which the writer's
-# commits wait and heartbeats do not. It gives up soon; owners look twice a second anyway.
+# Notifies directories that an agent's health has changed. It is not sent in the transaction of the
+# rows: commits with a notice wait for each other, so heartbeats would wait for the disk and the
+# standby, as the writer's commits do. The notice has a short timeout, because owners look for
+# changes twice a second anyway.
 _NOTICE: Final = sql.text(
     f"SELECT set_config('lock_timeout', '100', true), pg_notify('{CHANNEL}', '')"
 )
-# The rows are locked before they are read, so that two replicas agree about what was there before.
+# Locks the rows before it reads them, so that two replicas agree on the previous values.
 _HEARTBEATS: Final = sql.text(
     f"""
     WITH given AS (
@@ -77,7 +79,8 @@ _PROBES: Final = sql.text(
         updated_ms = excluded.updated_ms
     """
 )
-# Overdue, or named by an owner whose circuit is open; a changed card is a reason to look again.
+# Agents whose heartbeat is overdue, and agents named by an owner whose circuit for them is open. A
+# card changed since the newest probe makes the agent due without a pause.
 _DUE: Final = sql.text(
     f"""
     SELECT a.did, a.endpoint FROM callboard.agent a
@@ -95,7 +98,7 @@ _DUE: Final = sql.text(
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """What an agent says of itself. `load`: the share of its capacity that is taken, 0 to 1."""
+    """An agent's report about itself. `load`: the used share of its capacity, 0 to 1."""
 
     did: str
     status: str
@@ -107,7 +110,7 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class StoredHeartbeat:
-    """When a heartbeat was stored, by the database's clock, and what was known before it."""
+    """When a heartbeat was stored, by the database's clock, and the agent's health before it."""
 
     at_ms: int
     before: Liveness
@@ -128,7 +131,7 @@ class LivenessStore(OperationalPool):
         await super().close()
 
     async def store_heartbeats(self, heartbeats: Sequence[Heartbeat]) -> list[StoredHeartbeat]:
-        """Store a batch in one statement; of several heartbeats of an agent the last one counts."""
+        """Store a batch in one statement. Of several heartbeats of one agent the last is stored."""
         newest = {heartbeat.did: asdict(heartbeat) for heartbeat in heartbeats}
         rows = await self.rows(_HEARTBEATS, _given(list(newest.values())))
         if any(row["is_changed"] for row in rows):
@@ -137,7 +140,7 @@ class LivenessStore(OperationalPool):
         return [stored[heartbeat.did] for heartbeat in heartbeats]
 
     async def store_probes(self, found: Sequence[tuple[str, bool]]) -> None:
-        """Store what probes found: (did, whether the agent answered as a healthy one)."""
+        """Store the results of probes: (DID, whether the agent answered and is healthy)."""
         probes = [{"did": did, "is_ok": is_ok} for did, is_ok in found]
         await self.rows(_PROBES, _given(probes))
         self._notices.soon()
@@ -159,10 +162,12 @@ async def probes_due(
 ) -> list[tuple[str, str]]:
     """Return (did, endpoint) of active agents to be probed now, the longest unprobed first.
 
-    Those whose heartbeat is overdue, and those named because an owner's circuit for them is open.
+    These are the agents whose heartbeat is overdue, and the agents in `named`.
 
     Args:
-        left_alone: not these.
+        named: agents for which the circuit of an owner process is open.
+        left_alone: agents that are not probed.
+        limit: maximum number of agents.
     """
     values = {
         "named": list(named),
@@ -176,7 +181,7 @@ async def probes_due(
 
 
 def liveness_of(row: Mapping[str, Any]) -> Liveness:
-    """Return a row as the value that decides about availability."""
+    """Return the health of an agent as stored in a row."""
     return Liveness(
         row["status"], row["load"], row["heartbeat_ms"], row["probe_ms"], row["probe_ok"]
     )

@@ -1,4 +1,4 @@
-"""Agents: their cards are registered, replaced and taken out of service.
+"""Agents: cards are registered and replaced, and agents are deregistered.
 
 Reference: features.md (Agent cards, Registration), http.md (Authentication).
 """
@@ -45,27 +45,30 @@ from ledger.writer.command_kind import Connection, plans
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import KnownAgent, stake_address, wallet_address
 
-# Commands about agents: their cards, and the counts that their reputation is made of.
+# Commands that store cards, deregister agents, and correct the tallies behind reputations.
 
 
 class RegisterAgent(OwnersCommand, frozen=True, kw_only=True):
-    """Store an agent card; a new DID is claimed by `owner_did`, a known one needs the same owner.
+    """Store an agent card. A new DID is claimed by `owner_did`; a known DID needs the same owner.
 
-    `is_admin` or `is_signed` (the card was signed by the DID's current key) replace ownership.
-    `proof`: what shows that the DID is `owner_did`'s, None: nothing does; an unproven claim of
-    another owner yields to it. `card_counter`: of what the card is signed for, None: nothing was.
-    `secret_encrypted`: the dispatch signing secret, already encrypted, or None to keep the old one.
-    `revision_expected`: the stored card that the command was decided from; None for any.
-    `is_unchanged`: the stored card came again by its signature alone, so nothing is stored.
-    `card_hash`: of the card without its standing bids, None for a card that has none.
-    `card_version`: its own number. `metadata`: name, author and model, by which agents are listed.
-    `lines_taken`: capabilities whose versions pass to `owner_did` where an unproven claim yields to
-    it; None: there was no such claim.
+    `is_admin` or `is_signed` (the DID's current key signed the card) replace ownership.
+    `proof`: the evidence that the DID is `owner_did`'s, None without any; an unproven claim of
+    another owner yields to it.
+    `card_counter`: the counter in the signed card, None for an unsigned card.
+    `secret_encrypted`: the encrypted secret for signing dispatches; None keeps the stored one.
+    `revision_expected`: the revision of the stored card that the caller has read; None for any.
+    `is_unchanged`: only the signature of the stored card is new, so nothing is stored.
+    `card_hash`: hash of the card without its standing bids; None: the hash of `card_json`.
+    `card_version`: the version number in the card.
+    `metadata`: name, author and model in the card; lists of agents filter by them.
+    `lines_taken`: capabilities whose lines of versions pass to `owner_did` if an unproven claim
+    yields; None if the caller saw no such claim.
     `subnet_id`: the subnet that the card names.
-    `owner_agents_max`: active agents of its owner, at most; None: no bound.
-    Rejections: FORBIDDEN; CONFLICT when the card has changed or the DID was claimed meanwhile, the
-    counter is no higher than the stored one, or the owner has so many agents.
-    Result: {"did", "ownerDid", "registered": capabilities, "isNew": bool, "tokenRevision": int}.
+    `owner_agents_max`: maximum number of active agents of the owner; None: no maximum.
+    Rejections: FORBIDDEN; CONFLICT when the card was changed or the DID was claimed meanwhile, the
+    counter is not above the stored one, or the owner has the maximum of agents.
+    Result: {"did", "ownerDid", "registered": number of capabilities, "isNew": bool,
+    "tokenRevision": int}.
     """
 
     owner_did: str
@@ -89,7 +92,7 @@ class RegisterAgent(OwnersCommand, frozen=True, kw_only=True):
 
 
 class DeregisterAgent(OwnersCommand, frozen=True, kw_only=True):
-    """Take an agent out of service; its card stays readable, its DID stays its owner's.
+    """Take an agent out of service. Its card stays readable, and its DID stays claimed.
 
     Rejections: NOT_FOUND, FORBIDDEN. Result: {"did", "wasActive": bool}.
     """
@@ -99,11 +102,12 @@ class DeregisterAgent(OwnersCommand, frozen=True, kw_only=True):
 
 
 class RebuildReputation(AuthorizedCommand, frozen=True, kw_only=True):
-    """Correct the counts of agents' outcomes by what history has more or less of each.
+    """Correct the stored tallies of agents by their difference from history.
 
-    `changes`: (agent DID, successful, failed, cancelled, latency ms), each found minus stored, read
-    outside the writer as of an audit record; `paid_changes`: the same of nodes with a price above
-    0. Rejections: OVERLOADED, not stored, when counts were corrected since. Result: {"changed"}.
+    `changes`: (agent DID, successful, failed, cancelled, latency ms), each the value in history
+    minus the stored value, read as of audit entry `read_audit_id`. `paid_changes`: the same for
+    nodes with a price above 0.
+    Rejections: OVERLOADED, not stored, when tallies were corrected since. Result: {"changed"}.
     """
 
     changes: tuple[tuple[str, int, int, int, int], ...]
@@ -111,23 +115,23 @@ class RebuildReputation(AuthorizedCommand, frozen=True, kw_only=True):
     paid_changes: tuple[tuple[str, int, int, int, int], ...] = ()
 
 
-# The lineage of an agent's cards: each has the hash of the one before, so none can be taken out.
-# `hash` = SHA-256 over the canonical form of `{cardHash, did, number, previousHash}`, `cardHash`
-# that over the card as it is stored, without its standing bids: their few digits would be found
-# by trying. What is kept of a card that was replaced is its hash: who has kept the card can show
-# that it was the agent's.
+# The lineage of an agent's cards: each place has the hash of the previous place, so none can be
+# removed. `hash` is the SHA-256 of the canonical form of `{cardHash, did, number, previousHash}`.
+# `cardHash` is that of the stored card without its standing bids, because their few digits could be
+# found by trial. Of a replaced card only the hash is stored. Whoever has saved the card can prove
+# with it that the card was the agent's.
 
-# Of what a card says for people: name, author, model.
+# Columns for a card's metadata: name, author, model.
 META_COLUMNS: Final = ("meta_name", "meta_author", "meta_model")
 
 
 def continue_lineage(
     command: RegisterAgent, known: KnownAgent | None, agent: KnownAgent, batch: Batch
 ) -> KnownAgent:
-    """Return an agent with its card's place in the lineage, and store that place.
+    """Store the place of a card in the agent's lineage; return the agent with this place.
 
-    The stored card of an active agent, registered again, stays where it is. A lineage is the DID's:
-    it goes on under another owner.
+    If an active agent registers its stored card again, the place does not change. A lineage belongs
+    to the DID and continues under another owner.
     """
     card_hash = command.card_hash or hash_bytes(command.card_json.encode())
     number, previous_hash = 1, None
@@ -160,11 +164,11 @@ def continue_lineage(
     return replace(agent, card_number=number, card_hash=card_hash, lineage_hash=own_hash)
 
 
-# Planning agents: cards are registered and taken out of service. md (Authentication).
+# Plans of registration and deregistration.
 
 
 def add_agent_reads(command: RegisterAgent | DeregisterAgent, read_set: ReadSet) -> None:
-    """Add what is looked at before an agent's card is stored or taken out of service."""
+    """Add the keys of the rows that planning a registration or deregistration reads."""
     read_set.agent_dids.add(command.did)
     if isinstance(command, RegisterAgent):
         read_set.registered.add((command.did, command.owner_did))
@@ -177,7 +181,8 @@ def add_agent_reads(command: RegisterAgent | DeregisterAgent, read_set: ReadSet)
 
 @dataclass(frozen=True, slots=True)
 class ClaimReads:
-    """What passes to another owner where a claim yields: its switch ends, its lines of versions."""
+    """What another owner gets or ends when a claim yields: the inheritance and lines of
+    versions."""
 
     switch: KnownInheritance | None
     lines: Mapping[str, KnownLine]
@@ -186,7 +191,7 @@ class ClaimReads:
 async def load_claim(
     connection: Connection, command: RegisterAgent, read_set: ReadSet
 ) -> ClaimReads:
-    """Return what hangs on the claim that may yield to a proof."""
+    """Return the inheritance and the lines of versions of a claim that may yield to a proof."""
     lines = await read_lines(connection, command.lines_taken or ())
     return ClaimReads(await read_switch(connection, command.did), lines)
 
@@ -195,15 +200,17 @@ async def load_claim(
     RegisterAgent,
     reads=add_agent_reads,
     load=load_claim,
-    # Most proofs are of new agents, or of the owner's own: a commit of its own for each is slow.
+    # Most proofs are for new agents or for agents of the same owner. They need no `load`, and a
+    # transaction for each of them would be slow.
     alone_when=lambda command: command.lines_taken is not None,
     outlives_credential=True,
 )
 def plan_register_agent(command: RegisterAgent, batch: Batch) -> Result:
-    """Store an agent's card: the first to bring a DID owns it until another proves it to be theirs.
+    """Store an agent's card. The first owner to register a DID keeps it, unless another proves it.
 
-    Steps: (1) the caller may, (2) by a card that is not older than the stored one, (3) the owner
-    may have another agent, (4) what an earlier owner brought goes, (5) the rest is stored.
+    Steps: (1) check that the caller may register the DID, (2) check that the card is newer than the
+    stored one, (3) check the owner's maximum of agents, (4) remove what a yielding claim had set,
+    (5) store the card.
     """
     known = batch.cache.agents.get(command.did)
     is_yielding = _is_yielding(command, known)
@@ -249,7 +256,7 @@ def _record_registration(
     *,
     is_yielding: bool,
 ) -> None:
-    """Add the events of a card that is stored."""
+    """Add the audit events of a stored card."""
     batch.record(
         AuditEventType.AGENT_REGISTERED,
         ("agent", command.did),
@@ -287,8 +294,8 @@ def _store(command: RegisterAgent, agent: KnownAgent, batch: Batch, *, is_yieldi
     row = batch.row(AGENTS, command.did) or {}
     # A deregistration earlier in the batch would be written after this row.
     batch.drop(DEREGISTERED, command.did)
-    # A second card in the same batch replaces the first one's row: a key or secret that only the
-    # first brought must survive that.
+    # The row of a second card in one batch replaces that of the first. A key or secret that only
+    # the first card had must be stored all the same.
     if earlier is not None:
         for kept in ("public_key", "key_from_ms", "signing_secret"):
             row[kept] = row[kept] if row[kept] is not None else earlier[kept]
@@ -299,7 +306,7 @@ def _store(command: RegisterAgent, agent: KnownAgent, batch: Batch, *, is_yieldi
 
 
 def _is_yielding(command: RegisterAgent, known: KnownAgent | None) -> bool:
-    """Say whether an unproven claim gives way to the proof of another owner. Decision
+    """Say whether an unproven claim yields to the proof of another owner. Decision
     signed-requests-and-claims."""
     return (
         known is not None
@@ -310,9 +317,9 @@ def _is_yielding(command: RegisterAgent, known: KnownAgent | None) -> bool:
 
 
 def _yield_claim(command: RegisterAgent, known: KnownAgent, batch: Batch) -> None:
-    """Take back what the owner of an unproven claim has set: key, secret, revocation, count, heir.
+    """Undo what the owner of an unproven claim has set: revocation, agent count, inheritance.
 
-    Names and versions that hang on the claim pass to the owner who has proven the DID.
+    Names and lines of versions of the claim pass to the owner who has proven the DID.
     """
     if known.is_active and known.counted_did in batch.cache.agent_counts:
         batch.cache.agent_counts[known.counted_did] -= 1
@@ -337,7 +344,7 @@ def _yield_claim(command: RegisterAgent, known: KnownAgent, batch: Batch) -> Non
 def _claim(
     command: RegisterAgent, agent: KnownAgent, known: KnownAgent | None, *, is_yielding: bool
 ) -> dict[str, object]:
-    """Return what a registration has changed about whose the DID is, for the audit."""
+    """Return the audit payload about the claim, empty if the registration did not change it."""
     before = None if known is None else known.proven_by
     if agent.proven_by is None or (agent.proven_by is before and not is_yielding):
         return {}
@@ -350,18 +357,18 @@ def _claim(
 
 
 def _check_card_is_newer(command: RegisterAgent, known: KnownAgent | None) -> None:
-    """Refuse a card that is older than the stored one, and one that was decided from another."""
+    """Refuse a card older than the stored one, and a change that was based on an older card."""
     if command.revision_expected is not None and (
         known is None
         or known.revision != command.revision_expected
-        # A change needs an active agent; a card of a new version brings it back.
+        # A change needs an active agent; a signed card may make the agent active again.
         or not (known.is_active or command.is_signed)
     ):
         raise conflict(
             f"the card of {command.did} was changed by another request: read it and repeat the"
             " change"
         )
-    # The counter of an unproven claim is its claimant's: a proof by another starts anew.
+    # The counter of an unproven claim was set by its claimant; another owner's proof ignores it.
     counts = known is not None and not _is_yielding(command, known)
     if (
         counts
@@ -376,7 +383,7 @@ def _check_card_is_newer(command: RegisterAgent, known: KnownAgent | None) -> No
 
 
 def _check_room(command: RegisterAgent, owner_did: str, batch: Batch) -> None:
-    """Refuse another active agent of an owner beyond the bound. Decision registry-and-discovery."""
+    """Refuse an active agent above the owner's maximum. Decision registry-and-discovery."""
     count = batch.cache.agent_counts.get(owner_did, 0)
     if command.owner_agents_max is not None and count >= command.owner_agents_max:
         raise conflict(
@@ -388,9 +395,10 @@ def _check_room(command: RegisterAgent, owner_did: str, batch: Batch) -> None:
 def _counted_for_heir(
     command: RegisterAgent, known: KnownAgent | None, agent: KnownAgent, batch: Batch
 ) -> KnownAgent:
-    """Count an inherited agent for its heir from that one's first card on, where there is room.
+    """Count an inherited agent towards the heir from the heir's first card on.
 
-    An active agent goes on to count for the owner before where there is none: its card may change.
+    If the heir has the maximum of agents, an active agent continues to count towards the previous
+    owner, so that its card can still be changed.
     """
     heir = command.owner_did
     if known is None or known.owner_did != heir or known.counted_did == heir:
@@ -418,10 +426,10 @@ def _registered(command: RegisterAgent, agent: KnownAgent, *, is_new: bool) -> d
 
 
 def _check_claim(command: RegisterAgent, batch: Batch) -> None:
-    """Refuse to claim a DID that another has in use, except as itself: it is not a new one.
+    """Refuse to claim a DID that is in use, unless the caller proves it or is an administrator.
 
-    The DIDs of deployments and of their clearing accounts are no agent's. In use: it has a wallet
-    account or a stake account, or has had API keys or agents. Decision stakes-and-slashing.
+    A DID is in use if it has a wallet or stake account, or has had API keys or agents. DIDs of
+    deployments and of their clearing accounts cannot be agents. Decision stakes-and-slashing.
     """
     if command.did.startswith(DEPLOYMENT_DID):
         detail = f"{command.did}: DIDs that begin with {DEPLOYMENT_DID} are those of deployments"
@@ -439,9 +447,9 @@ def _check_claim(command: RegisterAgent, batch: Batch) -> None:
 
 
 def _bound_key(command: RegisterAgent, agent: KnownAgent) -> str | None:
-    """Return the key that a card brings to its agent.
+    """Return the key that a card sets for its agent, None if it sets none.
 
-    The key of a `did:web` is its document's: without a proof, the card's would be anybody's.
+    The key of a `did:web` is in its DID document. Without a proof anybody could set it by a card.
     """
     is_bound = not is_did_web(command.did) or agent.proven_by is not None
     return command.public_key if is_bound else None
@@ -450,14 +458,14 @@ def _bound_key(command: RegisterAgent, agent: KnownAgent) -> str | None:
 def _after_registration(
     command: RegisterAgent, known: KnownAgent | None, batch: Batch, *, is_yielding: bool
 ) -> KnownAgent:
-    """Return an agent as its registration leaves it; coming back and yielding make old tokens
-    worthless.
+    """Return the agent after its registration.
 
-    A card with another key replaces the agent's at once, which is recorded as such. The key of a
-    claim that yields was never the DID's, and is no part of its history.
+    Reactivation and a yielding claim invalidate earlier heartbeat tokens. A card with another key
+    replaces the current key at once, as a key rotation. The key of a yielding claim was never the
+    DID's, so it does not become a former key.
     """
     counter = command.card_counter or 0
-    # What an administrator registers without naming an owner is granted to the administrator's own.
+    # If an administrator names no owner, the administrator owns the agent, and the claim is proven.
     is_operators = command.is_admin and command.owner_did == command.actor_did
     proof = command.proof or (OwnershipProof.OPERATOR if is_operators else None)
     if known is None or is_yielding:
@@ -473,7 +481,7 @@ def _after_registration(
             is_trusted=command.is_admin,
             capability_ids=command.capability_ids,
         )
-        # No key is refused: the history is that of a claim which was never the DID's.
+        # Any key is accepted: the history of keys belongs to a claim that was not the DID's.
         return replace(agent, public_key=_bound_key(command, agent))
     is_same_owner = known.owner_did == command.owner_did
     revision = known.revision + 1
@@ -497,9 +505,9 @@ def _after_registration(
 
 
 def _keeps_trust(command: RegisterAgent, known: KnownAgent) -> bool:
-    """Say whether an agent stays trusted with a card that is not an administrator's.
+    """Say whether a trusted agent stays trusted with a card that no administrator has registered.
 
-    Trust does not pass to an heir, and does not cover a capability that is added.
+    Trust does not pass to an heir, and a card with an additional capability ends it.
     """
     is_more = not set(command.capability_ids) <= set(known.capability_ids)
     return known.is_trusted and known.counted_did == known.owner_did and not is_more
@@ -507,7 +515,8 @@ def _keeps_trust(command: RegisterAgent, known: KnownAgent) -> bool:
 
 @plans(DeregisterAgent, reads=add_agent_reads, outlives_credential=True)
 def plan_deregister_agent(command: DeregisterAgent, batch: Batch) -> Result:
-    """Take an agent out of service; once more changes nothing and is answered alike."""
+    """Take an agent out of service. For an inactive agent the result is the same, without
+    effect."""
     known = batch.agent(command.did)
     if known.owner_did != command.owner_did and not command.is_admin:
         raise forbidden(f"{command.did} is registered by another owner")
@@ -527,10 +536,10 @@ def plan_deregister_agent(command: DeregisterAgent, batch: Batch) -> Result:
 async def card_rows(
     reader: LedgerReader, did: str, *, limit: int, offset: int, before: int | None
 ) -> list[RowDict]:
-    """Return the places of an agent's cards, the newest first.
+    """Return the places of an agent's cards in its lineage, newest first.
 
     Args:
-        before: only places with lower numbers.
+        before: only places with a lower number; None: all.
     """
     return await reader.listed(
         sql.select(agent_card), "number", before, limit=limit, offset=offset, is_newest_first=True,

@@ -40,17 +40,18 @@ from ledger.writer.command_kind import plans
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import OpenRound, StateCache
 
-# The round of bids that no round of an auction counts.
+# The round number of bids outside of any round (`KeepBid`).
 NO_ROUND: Final = 0
 
 
 class PlaceBid(OwnersCommand, frozen=True, kw_only=True):
-    """Bid for a node in the open round of its auction; the first bid of an agent is final.
+    """Bid for a node in the open round of its auction. An agent's first bid in a round is final.
 
-    `stake_offered_micro` None: as much as is asked. `is_admin` lets anybody act for the agent.
-    Rejections: NOT_FOUND (the agent), FORBIDDEN, CONFLICT (no open round, late, a second bid, a
-    round full of lower bids), INVALID_REQUEST above the reserve, KEY_REUSED. Result:
-    {"receivedMs": int}.
+    `stake_offered_micro` None: as much as the round requires. `is_admin`: the caller may act for
+    any agent.
+    Rejections: NOT_FOUND (the agent), FORBIDDEN, CONFLICT (no open round, too late, a second bid, a
+    round full of lower bids), INVALID_REQUEST above the reserve, KEY_REUSED.
+    Result: {"receivedMs": int}.
     """
 
     request_hash: bytes
@@ -64,12 +65,13 @@ class PlaceBid(OwnersCommand, frozen=True, kw_only=True):
 
 
 class KeepBid(OwnersCommand, frozen=True, kw_only=True):
-    """Keep a bid for a node that takes none now: it is recorded, and decides nothing.
+    """Store a bid for a node that has no open round. It is recorded, and never wins.
 
-    The first such bid of an agent is final. `is_admin` lets anybody act for the agent. `is_sealed`:
-    the node is auctioned, so the audit entry does not say how much is bid.
+    The first such bid of an agent for a node is final. `is_admin`: the caller may act for any
+    agent.
+    `is_sealed`: the node is auctioned, so the audit entry does not contain the amount.
     Rejections: NOT_FOUND (the agent), FORBIDDEN, ESCROW_RELEASED (the workflow has ended), CONFLICT
-    (the node has as many as are kept), KEY_REUSED. Result: {"receivedMs": int}.
+    (the node has the maximum of such bids), KEY_REUSED. Result: {"receivedMs": int}.
     """
 
     request_hash: bytes
@@ -83,11 +85,11 @@ class KeepBid(OwnersCommand, frozen=True, kw_only=True):
 
 
 class EndBidding(Command, frozen=True, kw_only=True):
-    """Ask for a round's live bids; by the writer's clock none comes after them.
+    """End the bidding of a round and return its live bids. Later bids are refused.
 
-    Before its time it is refused and not stored: OVERLOADED, {"retryAfterS"}. Other rejections:
-    CONFLICT (no such open round). Result: {"bids": [{agentDid, amountMicro, etaMs,
-    stakeOfferedMicro, receivedMs}]}.
+    Rejections: OVERLOADED with {"retryAfterS"}, not stored, before the round's time is over by the
+    writer's clock; CONFLICT (the round is not open).
+    Result: {"bids": [{agentDid, amountMicro, etaMs, stakeOfferedMicro, receivedMs}]}.
     """
 
     member: str
@@ -98,32 +100,32 @@ class EndBidding(Command, frozen=True, kw_only=True):
 
 
 def bid_key(workflow_id: str, node: str, round_: int, agent_did: str) -> str:
-    """Return the key under which an agent bids once in a round (money.md, Auctions)."""
+    """Return the key of an agent's only bid in a round. Reference: money.md (Auctions)."""
     return composed_key("bid", workflow_id, node, str(round_), agent_did)
 
 
 def bids_key(workflow_id: str, node: str, round_: int) -> str:
-    """Return the key under which a round's bids are sent: once it stands, no bid is taken."""
+    """Return the key of a round's `EndBidding`. Once it is stored, no bid is taken."""
     return composed_key("bids", workflow_id, node, str(round_))
 
 
-# Planning the stakes that live bids lock, from their placing until their round closes. A bid
-# locks the most that it may require, or all that is free when that is less, so a bidder cannot
-# withdraw the stake that its award needs. The audit events of these locks name no amount, since
-# that would tell what is bid; the agent's own entries tell it.
+# Stakes that live bids lock until their round closes. A bid locks the largest stake that its award
+# may require, or all free stake if that is less. So a bidder cannot withdraw the stake that its
+# award needs. The audit events of these locks contain no amount, because it would reveal the bid;
+# the agent can see the amount in its own entries.
 
 Place = tuple[str, str]
 
 
 def lock_bid(place: Place, round_: OpenRound, bid: Bid, batch: Batch) -> None:
-    """Lock what a bid locks (`Bid.stake_locked_micro`), if anything."""
+    """Lock the stake of a bid (`Bid.stake_locked_micro`), if any."""
     _move(AuditEventType.STAKE_LOCKED, place, round_, bid, batch)
 
 
 def free_bid(place: Place, round_: OpenRound, bid: Bid, batch: Batch) -> None:
-    """Free what a bid has locked.
+    """Unlock the stake of a bid.
 
-    A refund may have taken from the locked stake since: then less is left than was locked.
+    If a refund has reduced the locked stake since, less than the locked amount is unlocked.
     """
     _move(AuditEventType.STAKE_UNLOCKED, place, round_, bid, batch)
 
@@ -155,14 +157,14 @@ def _move(event: AuditEventType, place: Place, round_: OpenRound, bid: Bid, batc
     )
 
 
-# Planning auctions: rounds are opened and closed with a node's steps, bids come between. Bids are
-# sealed: until the round is closed, the chain says who has bid and not how much; of a bid for an
-# auctioned node that no round counts it never does. Standing bids it counts. Who wins is decided
-# by the node's owner and recorded here. A live bid locks stake until its round closes.
+# Planning of auctions. Steps of a workflow open and close rounds; bids come in between. Bids are
+# sealed: while a round is open, the audit log says who has bid, but not how much. For a bid outside
+# of a round of an auctioned node, the audit log never contains the amount. The workflow's owner
+# process decides who wins; the decision is recorded here.
 
 
 def record_auctions(command: PublishWorkflow | AdvanceWorkflow, batch: Batch) -> None:
-    """Add the rows and audit records of the rounds that a step opens and closes."""
+    """Add the rows and audit events of the rounds that a step opens and closes."""
     for record in command.records:
         match record:
             case AuctionOpened():
@@ -174,7 +176,7 @@ def record_auctions(command: PublishWorkflow | AdvanceWorkflow, batch: Batch) ->
 
 
 def add_bid_reads(command: PlaceBid, read_set: ReadSet) -> None:
-    """Add what is looked at before a bid is taken."""
+    """Add the keys of the rows that planning a bid reads."""
     read_set.workflow_ids.add(command.workflow_id)
     read_set.rounds.add((command.workflow_id, command.node))
     read_set.add_stake(command.agent_did)
@@ -183,7 +185,7 @@ def add_bid_reads(command: PlaceBid, read_set: ReadSet) -> None:
 
 
 def add_kept_bid_reads(command: KeepBid, read_set: ReadSet) -> None:
-    """Add what is looked at before a bid is kept."""
+    """Add the keys of the rows that planning a bid outside of any round reads."""
     read_set.workflow_ids.add(command.workflow_id)
     read_set.kept_bids.add((command.workflow_id, command.node))
     read_set.agent_dids.add(command.agent_did)
@@ -191,7 +193,7 @@ def add_kept_bid_reads(command: KeepBid, read_set: ReadSet) -> None:
 
 
 def add_end_bidding_reads(command: EndBidding, read_set: ReadSet) -> None:
-    """Add what is looked at before a round's bids are sent to its owner."""
+    """Add the keys of the rows that planning the end of a round's bidding reads."""
     read_set.rounds.add((command.workflow_id, command.node))
 
 
@@ -199,10 +201,10 @@ def add_end_bidding_reads(command: EndBidding, read_set: ReadSet) -> None:
 def plan_place_bid(command: PlaceBid, batch: Batch) -> Result:
     """Store a sealed bid.
 
-    Steps: (1) the agent is there, and the caller may bid for it, (2) the round is open, (3) the bid
-    is good, (4) the round holds it, (5) it locks stake. A refusal leaves no trace: the key is the
-    agent's, and others may have tried it. The row of a bid that a lower one displaces stands, for
-    its bidder to see; its stake is free again.
+    Steps: (1) check the agent and the caller's right, (2) find the open round, (3) check the bid,
+    (4) place it in the round, (5) lock stake. Refusals are not stored: the key is the agent's, and
+    other callers may have tried it. If the bid displaces another, the row of the displaced bid
+    stays readable for its bidder, and its stake is unlocked.
     """
     _check_bidder(command, batch)  # (1)
     round_ = _open_round(command.workflow_id, command.node, command.round, batch)  # (2)
@@ -244,11 +246,11 @@ def plan_place_bid(command: PlaceBid, batch: Batch) -> Result:
 
 @plans(KeepBid, reads=add_kept_bid_reads, is_asked_again=True)
 def plan_keep_bid(command: KeepBid, batch: Batch) -> Result:
-    """Store a bid that no round counts.
+    """Store a bid outside of any round.
 
-    Steps: (1) the agent is there, and the caller may bid for it, (2) the workflow has not ended,
-    (3) the node keeps fewer than it may. Of an auctioned node the entry names the bidder alone: the
-    amount would tell its payer what the agent bids in the next round.
+    Steps: (1) check the agent and the caller's right, (2) check that the workflow has not ended,
+    (3) check the node's maximum of such bids. For an auctioned node the audit entry names only the
+    bidder: the amount would tell the payer what the agent may bid in the next round.
     """
     _check_bidder(command, batch)  # (1)
     escrow = batch.cache.escrows[command.workflow_id]
@@ -292,14 +294,14 @@ def plan_end_bidding(command: EndBidding, batch: Batch) -> Result:
             "receivedMs": bid.received_ms,
             **({"stakeLockedMicro": bid.stake_locked_micro} if bid.stake_locked_micro else {}),
         }
-        # A writer that has loaded the round says the same as one that has taken its bids.
+        # Sorted, so that a writer that has loaded the bids from rows returns the same order.
         for bid in sorted(round_.bids.values(), key=lambda bid: (bid.received_ms, bid.agent_did))
     ]
     return {"bids": bids}
 
 
 def _check_bidder(command: PlaceBid | KeepBid, batch: Batch) -> None:
-    """Refuse a bid for an agent that is not there, or that the caller may not bid for."""
+    """Refuse a bid if the agent is not active or is revoked, or the caller may not bid for it."""
     agent = batch.cache.agents.get(command.agent_did)
     if agent is None or not agent.is_active:
         raise not_found(f"no agent {command.agent_did} is registered", is_stored=False)
@@ -350,11 +352,11 @@ def _close(command: PublishWorkflow | AdvanceWorkflow, record: AuctionClosed, ba
     row_key = (command.workflow_id, record.node, record.round)
     closed = {"workflow_id": command.workflow_id, "status": status, "excluded": excluded or None}
     batch.store(CLOSED_AUCTIONS, row_key, record, **closed)
-    # In a full round a standing bid may be that of an agent whose live one was displaced: it has a
+    # In a full round, the agent of a standing bid may also have a displaced live bid, which has a
     # row already.
     is_full = round_ is not None and round_.highest() is not None
     for bid in record.bids:
-        if bid.agent_did not in held and not is_full:  # a standing one, or of an earlier round
+        if bid.agent_did not in held and not is_full:  # standing, or from an earlier round
             _store_bid(command.workflow_id, record.node, record.round, bid, batch)
     live = [bid for bid in record.bids if not bid.is_standing]
     payload: dict[str, Any] = {
@@ -406,14 +408,14 @@ def _store_bid(workflow_id: str, node: str, number: int, bid: Bid, batch: Batch)
         workflow_id=workflow_id,
         node=node,
         round=number,
-        # By the clock that judges whether a bid is in time, not by the date of the batch.
+        # Live bids: the clock that decides whether a bid is in time, not the time of the batch.
         received_ms=batch.now_ms if bid.is_standing else bid.received_ms,
     )
 
 
-# What the writer reads of auctions: open rounds with their bids, how many bids are kept.
+# Loads open rounds with their bids, and the number of bids outside of any round.
 
-# One by one: a plan that was made when there were few bids never reads all of them.
+# One lateral count per node: a plan made when the table was small never reads the whole table.
 COUNT_KEPT: Final = """
     SELECT p.workflow_id::text, p.node, b.count
     FROM unnest(%s::uuid[], %s::text[]) AS p(workflow_id, node) CROSS JOIN LATERAL (
@@ -425,7 +427,7 @@ COUNT_KEPT: Final = """
 async def load_rounds(
     connection: psycopg.AsyncConnection[Any], cache: StateCache, pairs: Sequence[tuple[str, str]]
 ) -> None:
-    """Put the open rounds of these (workflow, node) pairs into the cache, None where none is."""
+    """Put the open round of each (workflow, node) pair into the cache; absent ones stay None."""
     asked: dict[str, tuple[str, str]] = {}
     places = columns_of(pairs)
     opened = await fetch(
@@ -440,7 +442,7 @@ async def load_rounds(
             number, reserve_micro, closes_ms, stake_bps=stake_bps
         )
         asked[bids_key(workflow_id, node, number)] = (workflow_id, node)
-    # Bids that another writer has sent are all there are, however far its clock was ahead.
+    # The bidding has ended if its bids were sent, even if this writer's clock is behind.
     sent = "SELECT id FROM callboard.command WHERE id = ANY(%s)"
     for (key,) in await fetch(connection, sent, (list(asked),)):
         round_ = cache.rounds[asked[key]]
@@ -453,7 +455,7 @@ async def load_rounds(
         " FROM callboard.auction a"
         " JOIN unnest(%s::uuid[], %s::text[]) AS p(workflow_id, node)"
         " ON a.workflow_id = p.workflow_id AND a.node = p.node"
-        # The bids that the round holds: `highest_held` has the same order.
+        # The bids that the round holds, in the order of `highest_held`.
         " CROSS JOIN LATERAL (SELECT l.*, coalesce(g.owner_did, '') AS owner_did,"
         " row_number() OVER (PARTITION BY coalesce(g.owner_did, l.agent_did)"
         ' ORDER BY l.amount_micro, l.received_ms, l.agent_did COLLATE "C") > 1 AS is_spare'
@@ -472,7 +474,7 @@ async def load_rounds(
 
 
 def find_bidders(cache: StateCache, read_set: ReadSet) -> set[str]:
-    """Return the agents whose bids in these rounds have locked stake."""
+    """Return the agents whose bids in the rounds of a read set have locked stake."""
     rounds = (cache.rounds[place] for place in read_set.rounds)
     bids = (bid for round_ in rounds if round_ is not None for bid in round_.bids.values())
     return {bid.agent_did for bid in bids if bid.stake_locked_micro}
@@ -481,7 +483,7 @@ def find_bidders(cache: StateCache, read_set: ReadSet) -> set[str]:
 async def count_kept_bids(
     connection: psycopg.AsyncConnection[Any], cache: StateCache, pairs: Sequence[tuple[str, str]]
 ) -> None:
-    """Put into the cache how many bids of these (workflow, node) pairs no round counts."""
+    """Put into the cache the number of bids outside of any round, by (workflow, node) pair."""
     cache.kept_bids.update(dict.fromkeys(pairs, 0))
     places = columns_of(pairs)
     for workflow_id, node, count in await fetch(connection, COUNT_KEPT, (*places, NO_ROUND)):
@@ -489,7 +491,7 @@ async def count_kept_bids(
 
 
 async def auction_rows(reader: LedgerReader, workflow_id: str, node: str) -> list[RowDict]:
-    """Return the rounds of a node's auction, the first one first."""
+    """Return the rounds of a node's auction, in order."""
     query = (
         sql.select(auction)
         .where(auction.c.workflow_id == workflow_id, auction.c.node == node)
@@ -501,12 +503,13 @@ async def auction_rows(reader: LedgerReader, workflow_id: str, node: str) -> lis
 async def bid_rows(
     reader: LedgerReader, workflow_id: str, node: str, viewer: str | None
 ) -> list[RowDict]:
-    """Return the bids of a node's closed rounds, the lowest first; sealed ones stay sealed.
+    """Return the bids of a node's closed rounds, lowest first. Bids of open rounds stay sealed.
 
-    `owner_did`: who owns the agent now.
+    `owner_did`: the current owner of the agent.
 
     Args:
-        viewer: the DID from which bids of hidden agents are left out; None: an administrator.
+        viewer: the caller's DID; bids of agents that are hidden from it are left out. None: an
+            administrator.
     """
     query = (
         sql.select(bid_table, agent.c.owner_did)
@@ -536,7 +539,8 @@ async def bid_rows(
 async def can_bid(
     reader: LedgerReader, did: str, capability_id: str, workflow_id: str, node: str
 ) -> bool:
-    """Say whether an agent of this DID, or owned by it, offers the capability or has bid."""
+    """Say whether the DID is or owns an agent that offers the capability or has bid for the
+    node."""
     own = sql.select(agent.c.did).where((agent.c.did == did) | (agent.c.owner_did == did))
     offering = own.where(
         agent.c.status == "active", agent.c.capability_ids.contains([capability_id])

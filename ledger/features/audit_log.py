@@ -1,6 +1,8 @@
 """The Merkle tree over the audit log, and how far each reader of the log has read.
 
-Reference: money.md (Checkpoints).
+The tree's tiles are stored as the log grows, read for proofs, and checked against the entries. They
+follow from the committed entries alone. `store_tree` writes as the operational role. Reference:
+money.md (Checkpoints).
 """
 
 from __future__ import annotations
@@ -25,10 +27,7 @@ from ledger.connections.pools import OperationalPool
 from ledger.reads.reader import LedgerReader, RowPage
 from ledger.schema import audit, typed
 
-# The Merkle tree over the audit log: stored as it grows, read for proofs, checked again. What is
-# signed follows from the committed entries alone. `store_tree` writes as the operational role.
-
-# Of one page of an export, whichever is reached first.
+# Maximum size of one page of an export; the page ends at whichever is reached first.
 PAGE_ROWS_MAX: Final = 1_000
 PAGE_BYTES_MAX: Final = 1024 * 1024
 
@@ -42,9 +41,9 @@ _TILES: Final = sql.text(
     f"SELECT t.level, t.number, t.hashes FROM {_WANTED}) AS wanted (level, number)"
     " JOIN callboard.audit_tile AS t USING (level, number)"
 )
-# An entry is sound if its hash is that of its body, and the body has its id and the hash before.
-# The first row of a scan has no predecessor in the scan, so its `prevHash` is checked only for
-# entry 1.
+# An entry is sound if its hash is the hash of its body, and the body contains its id and the
+# previous hash. The first row of a scan has no predecessor in the scan, so its `prevHash` is
+# checked only for entry 1.
 _SCAN: Final = sql.text(
     """
     SELECT min(id) AS first_id, count(*) AS entries, min(id) FILTER (WHERE NOT is_sound) AS bad_id,
@@ -70,7 +69,8 @@ _TREE_SIZE: Final = f"""coalesce((
     SELECT number * {WIDTH} + octet_length(hashes) / {HASH_BYTES} FROM callboard.audit_tile
     WHERE level = 0 ORDER BY number DESC LIMIT 1), 0)"""
 _SIZE: Final = sql.text(f"SELECT {_TREE_SIZE} AS size")
-# Only the process that comes first continues the tree from a size. Two at once make the same tiles.
+# Of several processes that continue the tree from the same size, only the first stores anything.
+# Two at the same moment store equal tiles.
 _STORE: Final = sql.text(
     f"""
     WITH grown AS (
@@ -98,13 +98,14 @@ class Checkpoint:
     note: str
 
 
-# Of a log of which nothing was signed yet.
+# The checkpoint of a log without a checkpoint.
 NOTHING_SIGNED: Final = Checkpoint(0, EMPTY_ROOT, "")
 
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """Entries that were read in order: the hashes of their leaves, and the first defective one."""
+    """The result of reading entries in order: the hashes of their leaves, the first defective
+    id."""
 
     first_id: int
     leaves: list[bytes]
@@ -134,7 +135,7 @@ async def tree_size(reader: LedgerReader) -> int:
 
 
 async def read_tiles(reader: LedgerReader, wanted: Collection[TileId]) -> Tiles:
-    """Return those of these tiles that exist."""
+    """Return the tiles among these that exist."""
     levels, numbers = [level for level, _ in wanted], [number for _, number in wanted]
     rows = await reader.rows(_TILES, {"levels": levels, "numbers": numbers}) if wanted else []
     return {(row["level"], row["number"]): bytes(row["hashes"]) for row in rows}
@@ -148,12 +149,12 @@ async def scan_entries(
     bytes_max: int = 2**62,
     caller: str | None = None,
 ) -> Scan:
-    """Read entries from an id on, and check each with the one before it, in the database.
+    """Read entries from an id on, and check in the database each against the previous one.
 
     Args:
-        most: entries.
-        bytes_max: after so many bytes no third entry is read.
-        caller: DID of the caller; searches of callers take turns. None: a read of the service,
+        most: maximum number of entries.
+        bytes_max: after this many bytes no third entry is read.
+        caller: DID of the caller; searches of callers take turns. None: a read by the service,
             which takes no turn.
     """
     values = {"first": first_id, "most": most, "bytes": bytes_max}
@@ -170,7 +171,7 @@ async def differing_leaf(reader: LedgerReader, scan: Scan, size: int) -> int | N
     """Return the first scanned entry whose leaf differs from the tree's, None if there is none.
 
     Args:
-        size: of the tree: later entries are not in it.
+        size: number of entries in the tree; later entries are not compared.
     """
     last = min(scan.first_id + len(scan.leaves) - 1, size)
     numbers = range((scan.first_id - 1) // WIDTH, (last - 1) // WIDTH + 1)
@@ -189,7 +190,7 @@ async def read_roots(reader: LedgerReader, ranges: Sequence[tuple[int, int]]) ->
 
 
 async def entry_pages(reader: LedgerReader, first_id: int) -> AsyncIterator[RowPage]:
-    """Yield pages of audit rows from an id on, in order; each page is a read of its own."""
+    """Yield pages of audit rows from an id on, in order; each page is a separate read."""
     while True:
         query = sql.select(audit).where(audit.c.id >= first_id)
         page = await reader.page(
@@ -208,7 +209,7 @@ async def entry_pages(reader: LedgerReader, first_id: int) -> AsyncIterator[RowP
 
 
 def entry_text(row: Mapping[str, Any]) -> str:
-    """Return the canonical form of an entry with its hash, one line."""
+    """Return the canonical form of an entry with its hash, as one line."""
     # Only text members precede `id` in a body, and texts escape quotation marks, so the first
     # `,"id":` is the member.
     body: str = row["body"]
@@ -216,11 +217,12 @@ def entry_text(row: Mapping[str, Any]) -> str:
 
 
 async def store_tree(pool: OperationalPool, former: int, state: Checkpoint, tiles: Tiles) -> None:
-    """Store a checkpoint, unless it is unsigned, and its tiles; nothing if another came first.
+    """Store a checkpoint (if it is signed) and its tiles, unless another process came first.
 
     Args:
-        former: size of the tree that it continues.
-        tiles: those that are new or longer.
+        former: size of the tree that the tiles continue.
+        state: the checkpoint; with an empty `note` it is unsigned.
+        tiles: the tiles that are new or longer.
 
     Raises:
         ServiceError: LEDGER_UNAVAILABLE.
@@ -236,7 +238,7 @@ async def store_tree(pool: OperationalPool, former: int, state: Checkpoint, tile
 
 
 class LogFollower(StrEnum):
-    """Everything that follows the audit log by its position. Closed."""
+    """The names of all readers that follow the audit log by a stored position."""
 
     TRACES = "traces"
     EVENTS = "events"
@@ -255,7 +257,7 @@ _MOVE: Final = sql.text(
 async def log_position(
     pool: OperationalPool, reader: LedgerReader, name: LogFollower
 ) -> tuple[int, int]:
-    """Return the last entry that a follower has read, and the newest one.
+    """Return the id of the last entry that a follower has read, and the id of the newest entry.
 
     A new follower begins at the newest entry.
     """

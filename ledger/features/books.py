@@ -1,8 +1,8 @@
-"""The books: every balance, escrow, stake and invoice, recomputed from the entries.
+"""Checks the books: recomputes balances, escrows, stakes and invoices from the entries.
 
-The ledger goes on while they are checked. Each page is read by one SQL statement, so all its rows
-belong to one snapshot; the sums of accounts follow the entries up to that snapshot. Only sums other
-than 0 are kept: those of accounts with money in them. Reference: money.md (Checking the books).
+The ledger continues to commit during the check. Each page is read by one SQL statement, so all its
+rows belong to one snapshot; the sums of accounts include the entries up to that snapshot. Only sums
+other than 0 are stored in memory. Reference: money.md (Checking the books).
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from ledger.features.invoices import REFUND_KINDS
 from ledger.reads.stored import RowDict
 from ledger.schema import typed
 
-# Entries that are added up at a time; of rows at most as many.
+# Entries that are summed per statement; also the maximum number of rows per page.
 PAGE_ROWS: Final = 5_000
-# The net movement of each account by the entries after one, and a page of accounts.
+# The net change of each account by the entries after an id, and a page of accounts.
 _ACCOUNTS: Final = sql.text("""
 WITH part AS MATERIALIZED (
     SELECT id, debit_account_id, credit_account_id, amount FROM callboard.entry
@@ -35,9 +35,8 @@ UNION ALL (
     SELECT address, id, balance, NULL FROM callboard.account
     WHERE id > :after ORDER BY id LIMIT :most)
 """).bindparams(*typed(bigint="entries entries_most after"))
-# A value and what it must be have the names `x` and `expected_x`. The rows of a page are a part of
-# the text: with a parameter Postgres would plan for a tenth of the table, and read all that is
-# joined to it.
+# The stored value is column `x`, its recomputed value `expected_x`. The page size is part of the
+# text: with a parameter Postgres would plan for a tenth of the table, and read all joined rows.
 _ESCROWS: Final = """
 SELECT s.workflow_id::text AS key, s.amount, coalesce(held.micro, 0)::bigint AS expected_amount,
     s.payer_did, w.payer_did AS expected_payer_did, s.status,
@@ -52,7 +51,7 @@ FROM callboard.escrow s
 WHERE s.workflow_id > CAST(:after AS uuid) ORDER BY s.workflow_id LIMIT {most}
 """
 # Slashes and refunds reduce a stake but not its shares, and reduce the locked part but not the
-# locks of nodes. So `lost` (what was slashed or refunded) is added up, only if shares or locks
+# locks of nodes. So `lost` (the slashed and refunded amount) is read, but only if shares or locks
 # exceed the stake. A displaced bid keeps its row but locks nothing, so the locks of bids are an
 # upper bound.
 _STAKES: Final = """
@@ -90,8 +89,8 @@ FROM page CROSS JOIN LATERAL (
             AND e.kind IN ('stake_slash', 'stake_refund')) ELSE 0 END AS lost) losses
 ORDER BY agent_did
 """
-# A line is a payment with its fee, whose entry is the next one, or what came back. `line` is the
-# first wrong one: its entry and its amount.
+# A line is a payment with its fee (the entry after the payment), or a refund. `line` is the first
+# wrong line: its entry and its amount.
 _INVOICES: Final = f"""
 SELECT i.id::text AS key, wrong[1:2] AS line, wrong[1:1] || wrong[3:3] AS expected_line,
     subtotal_micro, greatest(lines.micro, 0) AS expected_subtotal_micro,
@@ -113,8 +112,8 @@ FROM callboard.invoice i CROSS JOIN LATERAL (
 WHERE i.id > CAST(:after AS uuid) ORDER BY i.id LIMIT {{most}}
 """
 _NIL: Final = "00000000-0000-0000-0000-000000000000"
-# By table: the statement (`""`: `_ACCOUNTS`), a key below all keys, and the rows of a page: an
-# invoice has up to 5,000 lines.
+# By table: the statement ("" stands for `_ACCOUNTS`), a key below all keys, and the rows per page.
+# Pages of invoices are small, because an invoice has up to 5,000 lines.
 _TABLES: Final[dict[str, tuple[str, Any, int]]] = {
     "account": ("", 0, 2_000),
     "escrow": (_ESCROWS, _NIL, 500),
@@ -146,15 +145,15 @@ class BooksCheck:
         self._read = read
         self.page_rows = PAGE_ROWS
         self._sums: dict[int, int] = {}
-        # Up to which entry was read, and how many rows of each table were compared.
+        # The id of the last entry that was read, and the number of compared rows by table.
         self.entries = 0
         self.rows: dict[str, int] = {}
 
     async def pages(self) -> AsyncGenerator[Disagreement | None, None]:
-        """Read a page at a time; yield None after each, or the first row that disagrees, and end.
+        """Check page by page; after each page yield None, or the first disagreement and end.
 
-        Steps: (1) the entries are added up by account, (2) the accounts are compared, (3) each
-        other table is, in the order of its keys, (4) every account with money in it exists.
+        Steps: (1) sum the entries by account, (2) compare the accounts, (3) compare each other
+        table in the order of its keys, (4) check that every account with a sum exists.
 
         Raises:
             ServiceError: a page cannot be read.
@@ -188,7 +187,7 @@ class BooksCheck:
     async def _read_accounts(
         self, after: int, most: int, *, entries_most: int | None = None
     ) -> list[RowDict]:
-        """Return a page of accounts, each with the sum of its entries as of the same moment."""
+        """Return a page of accounts, each with the sum of its entries in the same snapshot."""
         values = {"entries": self.entries, "entries_most": entries_most}
         found = await self._read(_ACCOUNTS, {**values, "after": after, "most": most})
         for moved in found:
@@ -205,7 +204,7 @@ class BooksCheck:
 
 
 def _wrong_column(table: str, row: RowDict) -> Disagreement | None:
-    """Return the first column of a row that is not what it must be."""
+    """Return the first column of a row that differs from its expected value."""
     for name, expected in row.items():
         column = name.removeprefix("expected_")
         if column != name and row[column] != expected:

@@ -1,4 +1,4 @@
-"""Capability versions: published into a line of versions that has an owner, deprecated, read.
+"""Capability versions: publish, deprecate and read them. Each line of versions has one owner.
 
 Reference: features.md (Capability versions). Decision versions-and-schemas.
 """
@@ -33,17 +33,19 @@ from ledger.writer.read_set import ReadSet
 class PublishVersion(OwnersCommand, frozen=True, kw_only=True):
     """Add a version to a capability's line of versions, or begin the line.
 
-    `owner_did`: whose line it is or becomes; an administrator assigns a line to another.
-    `agent_did`, `agent_revision`: an agent of that owner that offers the capability, and its
-    stored card by which that was seen; needed to begin a line, except for an administrator.
-    `takes_over`: that agent is the oldest proven one, so that its owner gets another's line too,
-    unless an administrator has assigned it.
-    `needs_proof`: its claim must be proven (the setting `claims`).
-    `schema_hash`: of both schemas, `sha256:…`. `deprecates`: a version that this one succeeds.
-    `versions_expected`: how many there were when it was compared with them. `owner_versions_max`,
-    `line_versions_max`: versions of one owner and of one capability, at most.
-    Rejections: FORBIDDEN; NOT_FOUND (what it deprecates); CONFLICT (published already, too many,
-    deprecated already; not stored: something has changed meanwhile).
+    `owner_did`: the owner of the line; an administrator may assign the line to another owner.
+    `agent_did`, `agent_revision`: an agent of the owner that offers the capability, and the
+    revision of its card when the caller read it. Required to begin a line, except for an
+    administrator.
+    `takes_over`: this agent is the oldest proven one, so its owner also gets a line of another
+    owner, unless an administrator has assigned that line.
+    `needs_proof`: the agent's claim must be proven (the setting `claims`).
+    `schema_hash`: hash of both schemas, `sha256:…`.
+    `deprecates`: the version that this one succeeds.
+    `versions_expected`: how many versions the line had when the caller compared this one with them.
+    `owner_versions_max`, `line_versions_max`: maximum versions of one owner and of one capability.
+    Rejections: FORBIDDEN; NOT_FOUND (the version to deprecate); CONFLICT (already published, too
+    many, already deprecated; not stored if the line or the agent has changed meanwhile).
     Result: {"ownerDid"}.
     """
 
@@ -65,11 +67,11 @@ class PublishVersion(OwnersCommand, frozen=True, kw_only=True):
 
 
 class DeprecateVersion(OwnersCommand, frozen=True, kw_only=True):
-    """Deprecate a version, for good; its line's owner's act.
+    """Deprecate a version for ever. Only the owner of its line or an administrator may do so.
 
     `successor`: an active version of the capability to be used instead, None for none.
-    Rejections: NOT_FOUND, FORBIDDEN, CONFLICT (deprecated already, or the successor is no active
-    version). No result.
+    Rejections: NOT_FOUND, FORBIDDEN, CONFLICT (already deprecated, or the successor is not an
+    active version). No result.
     """
 
     capability_id: str
@@ -77,9 +79,8 @@ class DeprecateVersion(OwnersCommand, frozen=True, kw_only=True):
     successor: str | None = None
 
 
-# Planning capability versions: published into a line of versions that has an owner, deprecated. A
-# version never changes and never goes, so what was judged by the versions that there were holds
-# as long as there are as many.
+# Planning. A version never changes and is never removed. So a decision that was based on all
+# versions of a line holds as long as their number is the same.
 
 _LINES: Final = """
 SELECT capability_id, owner_did, versions, is_assigned FROM callboard.capability_line
@@ -96,9 +97,9 @@ WHERE owner_did = ANY(%(owners)s) GROUP BY owner_did
 
 @dataclass(frozen=True, slots=True)
 class KnownLine:
-    """A capability's line of versions: whose it is, and how many versions it has.
+    """A capability's line of versions: its owner, and its number of versions.
 
-    `is_assigned`: an administrator assigned it to its owner.
+    `is_assigned`: an administrator assigned the line to its owner.
     """
 
     owner_did: str
@@ -108,8 +109,12 @@ class KnownLine:
 
 @dataclass(frozen=True, slots=True)
 class VersionReads:
-    """A capability's line of versions; of the versions that a command names, by id, whether they
-    are active; how many versions those have who may own the line."""
+    """What the plan of a command reads.
+
+    `line`: the capability's line, None if there is none. `versions`: by id, whether a version that
+    the command names is active; absent if it does not exist. `counts`: by possible owner of the
+    line, the number of the owner's versions.
+    """
 
     line: KnownLine | None
     versions: Mapping[str, bool]
@@ -125,7 +130,7 @@ async def read_lines(connection: Connection, ids: Iterable[str]) -> dict[str, Kn
 async def load_versions(
     connection: Connection, command: PublishVersion | DeprecateVersion, read_set: ReadSet
 ) -> VersionReads:
-    """Return the line and the versions that a command is about."""
+    """Return the line and the versions that a command names."""
     other = command.successor if isinstance(command, DeprecateVersion) else command.deprecates
     line = (await read_lines(connection, [command.capability_id])).get(command.capability_id)
     named = [version_id(command.capability_id, one) for one in (command.version, other) if one]
@@ -134,7 +139,7 @@ async def load_versions(
         return VersionReads(line, versions)
     if command.agent_did is not None:
         read_set.agent_dids.add(command.agent_did)
-    # An administrator's version counts for the owner of the line that there is.
+    # A version that an administrator publishes may count towards the current owner of the line.
     owners = {command.owner_did or command.actor_did} | ({line.owner_did} if line else set())
     return VersionReads(
         line, versions, dict(await fetch(connection, _COUNTS, {"owners": list(owners)}))
@@ -145,8 +150,8 @@ async def load_versions(
 def plan_publish_version(command: PublishVersion, batch: Batch) -> Result:
     """Add a version to a capability's line of versions, or begin the line.
 
-    Steps: (1) the caller may, (2) it is new, and was compared with all there are, (3) there is room
-    for it, (4) what it succeeds is deprecated, (5) it is stored.
+    Steps: (1) check the caller's right, (2) check that the version is new and was compared with all
+    existing ones, (3) check both maximums, (4) check the version that it deprecates, (5) store.
     """
     capability_id = command.capability_id
     reads: VersionReads = batch.loaded
@@ -206,9 +211,10 @@ def plan_deprecate_version(command: DeprecateVersion, batch: Batch) -> Result:
 
 
 def _owner(command: PublishVersion, line: KnownLine | None, batch: Batch) -> str:
-    """Return whose line it is with this version; refuse who may not publish it.
+    """Return the owner of the line after this publish; refuse callers without the right.
 
-    The owner of the oldest proven agent begins a line, or takes over another's: money.md.
+    The owner of the oldest proven agent may begin a line, or take over the line of another owner.
+    Reference: features.md (Capability versions).
     """
     owner_did = command.owner_did or command.actor_did
     if line is not None and (not command.takes_over or command.is_admin or line.is_assigned):
@@ -241,7 +247,7 @@ def _check_owner(command: PublishVersion | DeprecateVersion, line: KnownLine) ->
 
 
 def _check_room(command: PublishVersion, owner_did: str, reads: VersionReads) -> None:
-    """Refuse another version of a line and of its owner beyond either bound."""
+    """Refuse a version above the maximum of its line or of its owner."""
     count = 0 if reads.line is None else reads.line.versions
     changes_owner = reads.line is not None and reads.line.owner_did != owner_did
     total = reads.counts.get(owner_did, 0) + (count if changes_owner else 0)
@@ -269,15 +275,15 @@ def _deprecate(own_id: str, successor: str | None, owner_did: str, batch: Batch)
     batch.record(AuditEventType.VERSION_DEPRECATED, ("capability_version", own_id), **payload)
 
 
-# How long an agent of a proven DID keeps its place after it was deregistered: it may be down.
+# For how long a deregistered agent of a proven DID still precedes others: it may be down.
 ABSENT_MS_MAX: Final = 30 * 24 * 3_600_000
 _TEXTS: Final = ("input_schema", "output_schema", "changelog")
 _HEADS: Final = tuple(column for column in capability_version.c if column.name not in _TEXTS)
 
 
 class FirstOffer(NamedTuple):
-    """An agent that shows that its owner offers a capability. `is_preceded`: another owner has such
-    an agent that goes before it. `is_proven`: it is of a proven DID."""
+    """An agent that offers a capability for its owner. `is_preceded`: an agent of another owner
+    precedes it. `is_proven`: the claim of its DID is proven."""
 
     did: str
     revision: int
@@ -286,29 +292,29 @@ class FirstOffer(NamedTuple):
 
 
 async def version_rows(reader: LedgerReader, capability_ids: Iterable[str]) -> list[RowDict]:
-    """Return all versions of some capabilities without schemas and changelogs, in no order.
+    """Return all versions of these capabilities without schemas and changelogs, unordered.
 
-    A line has a bounded number of versions, which have no order in the database.
+    A line has a bounded number of versions. The database has no order for version numbers.
     """
     is_asked = capability_version.c.capability_id.in_(list(capability_ids))
     return await reader.rows(sql.select(*_HEADS).where(is_asked))
 
 
 async def changelogs(reader: LedgerReader, ids: Iterable[str]) -> dict[str, str]:
-    """Return the changelogs of versions, by id."""
+    """Return the changelogs of versions, by version id."""
     columns = capability_version.c.id, capability_version.c.changelog
     query = sql.select(*columns).where(capability_version.c.id.in_(list(ids)))
     return {row["id"]: row["changelog"] for row in await reader.rows(query)}
 
 
 async def whole_version_rows(reader: LedgerReader, ids: Iterable[str]) -> dict[str, RowDict]:
-    """Return versions with their schemas, by id."""
+    """Return versions with their schemas, by version id."""
     query = sql.select(capability_version).where(capability_version.c.id.in_(list(ids)))
     return {row["id"]: row for row in await reader.rows(query)}
 
 
 async def line_owner(reader: LedgerReader, capability_id: str) -> str | None:
-    """Return whose line of versions a capability has, None when it has none."""
+    """Return the owner of a capability's line of versions, None if it has no line."""
     query = sql.select(capability_line.c.owner_did).where(
         capability_line.c.capability_id == capability_id
     )
@@ -319,16 +325,16 @@ async def line_owner(reader: LedgerReader, capability_id: str) -> str | None:
 async def first_offer(
     reader: LedgerReader, owner_did: str, capability_id: str, *, needs_proof: bool, at_ms: int
 ) -> FirstOffer | None:
-    """Return the agent by which an owner may lead a capability's line, None when there is none.
+    """Return the agent with which an owner may begin a capability's line, None if there is none.
 
-    It is the first of the owner's active agents that offer the capability. Agents of proven DIDs go
-    before all others, and among equals the one that began to offer it earlier. An agent of a proven
-    DID that was deregistered goes before others for `ABSENT_MS_MAX`. Agents that began to offer it
-    when it had versions count for nothing: a newcomer takes no line over.
+    It is the first of the owner's active agents that offer the capability. Agents of proven DIDs
+    come first, then those that began to offer it earlier. A deregistered agent of a proven DID
+    still precedes agents of other owners for `ABSENT_MS_MAX`. Agents that began to offer the
+    capability when it already had versions are left out, so a newcomer cannot take over a line.
 
     Args:
-        needs_proof: agents of unproven DIDs count for nothing.
-        at_ms: now.
+        needs_proof: leave out agents of unproven DIDs.
+        at_ms: the current time, Unix milliseconds.
     """
     other = agent.alias("other")
     offered = [capability_id]
@@ -364,7 +370,7 @@ async def first_offer(
 
 
 def _began(one: Any, capability_id: str) -> sql.Tuple:
-    """Return since when an agent offers a capability, as SQL; its DID decides between equals."""
+    """Return the SQL for when an agent began to offer a capability, with its DID as tie-breaker."""
     return sql.tuple_(_since_ms(one, capability_id), one.c.did)
 
 
@@ -374,7 +380,7 @@ def _since_ms(one: Any, capability_id: str) -> sql.ColumnElement[int]:
 
 
 def _select_claim() -> sql.Select[Any]:
-    """Select another owner's unproven claim of a DID, with the lines that go with it."""
+    """Select another owner's unproven claim of a DID, with the lines that pass with it."""
     other = agent.alias("other")
     line = capability_line.c
     did, owner_did, ids = (
@@ -405,22 +411,23 @@ def _select_claim() -> sql.Select[Any]:
     )
 
 
-# Of each card of a bulk: to make the statement anew took three quarters of a registration.
+# Prepared, because it runs for each card of a bulk registration: building the statement each time
+# took three quarters of a registration.
 _CLAIM: Final = PreparedStatement.of(_select_claim())
 
 
 async def lines_of_claim(
     reader: LedgerReader, did: str, owner_did: str, capability_ids: Iterable[str]
 ) -> tuple[str, ...] | None:
-    """Return the capabilities whose lines of versions go with a DID when another owner proves it.
+    """Return the capabilities whose lines pass to the new owner when a DID is proven.
 
-    None: nobody else has an unproven claim of it. Such a line is that of the claim's owner, who
-    has published all of its versions and has no other agent by which it may have begun: a proven
-    one, or an earlier one.
+    Return None if no other owner has an unproven claim of the DID. A line passes if the owner of
+    the claim owns it, has published all its versions, and has no other agent that could have begun
+    it (a proven or an earlier one).
 
     Args:
-        owner_did: who proves the DID.
-        capability_ids: what the proven agent offers.
+        owner_did: the owner who proves the DID.
+        capability_ids: the capabilities that the proven agent offers.
     """
     values = {"did": did, "owner_did": owner_did, "ids": list(capability_ids)}
     lines = [row["capability_id"] for row in await reader.lookups.rows(_CLAIM, values)]
@@ -428,7 +435,7 @@ async def lines_of_claim(
 
 
 def published(rows: Iterable[RowDict]) -> list[PublishedVersion]:
-    """Return versions as the choice between them sees them."""
+    """Return version rows as the values that version selection uses."""
     return [
         PublishedVersion(
             parse_version(row["version"]),

@@ -1,9 +1,9 @@
-"""Credentials that have ended between a caller's recognition and the writer's decision.
+"""Refuses commands whose credential has ended since the replica authenticated the caller.
 
-A replica remembers what it knows of a DID or an API key for a second. What lasts (a key, guardians,
-an heir, a name, a card) must not be given by a key that was replaced meanwhile: a command names the
-credential that it came with, and the writer, which sees every replacement in one order, asks once
-more. Decision permissions-and-keys.
+A replica caches a DID's keys and API keys for a second. A key that was replaced meanwhile must not
+authorize lasting changes (a key, guardians, an heir, a name, a card). Therefore such a command
+names its credential, and the writer, which sees all replacements in order, checks it again.
+Decision permissions-and-keys.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ledger.writer.read_set import ReadSet
 
 
 def add_credential_reads(credential: Credential, read_set: ReadSet) -> None:
-    """Add what is looked at to judge a command's credential."""
+    """Add the keys of the rows that checking a command's credential reads."""
     match credential:
         case SignedBy(did=did):
             read_set.agent_dids.add(did)
@@ -32,7 +32,7 @@ def add_credential_reads(credential: Credential, read_set: ReadSet) -> None:
 def check_credential(credential: Credential, batch: Batch) -> None:
     """Refuse a command whose credential has ended.
 
-    The refusal is not stored: the DID itself may send the same request by its key of now.
+    The refusal is not stored, so the DID may send the same request with its current key.
 
     Raises:
         Refusal: UNAUTHORIZED.
@@ -54,7 +54,7 @@ def check_credential(credential: Credential, batch: Batch) -> None:
 
 
 def is_current_key(did: str, public_key: str, batch: Batch) -> bool:
-    """Say whether a key is a DID's now: the one that the DID is, or that the registry has of it."""
+    """Say whether a key is a DID's current key, in the DID itself or in the registry."""
     own = key_of_did(did)
     if own is not None:
         return own == public_key

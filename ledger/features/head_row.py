@@ -1,13 +1,13 @@
 """The ledger's head: the lock that makes one process the writer, and the row that names it.
 
-Theory of operation. The session that commits holds an advisory lock until the session ends. So the
-lock passes to the next writer only after the last statement of the previous one has ended, whatever
-has become of the previous process. A writer sends a statement every second. Postgres ends its
-session after 3 s without one (`idle_session_timeout`); a process that waits for the lock
-ends a session whose state has not changed for 10 s. A frozen process or a lost machine therefore
-loses the lock, and can commit nothing when it comes back. After locking, the new writer raises the
-epoch and writes its actor's name into the row, where callers find it. A transaction pooler between
-the ledger and Postgres would break this: it would share the session.
+Theory of operation. The writer's session holds an advisory lock until the session ends. So the next
+writer gets the lock only after the last statement of the previous one has ended, even if the
+previous process was killed or is frozen. The writer sends a statement every second. Postgres ends
+its session after 3 s without one (`idle_session_timeout`). A process that waits for the lock
+terminates the holder's session if its state has not changed for 10 s. A frozen process or a lost
+machine therefore loses the lock, and cannot commit when it comes back. After locking, the new
+writer raises the epoch and writes its actor's name into the row, where callers find it. A
+transaction pooler between the ledger and Postgres would break this, because it shares sessions.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ from ledger.tables.write_function import FUNCTION, lock_of
 
 Connection = psycopg.AsyncConnection[Any]
 
-# How long a reader of the head waits for a connection, and then for an answer.
+# How long a reader of the head waits for a connection, and then for a reply.
 READ_TIMEOUT_S: Final = 2.0
 WAIT_S: Final = 0.2
 SILENT_S: Final = 10.0
 POLL_TIMEOUT_S: Final = 10
 WRITER_LOCK: Final = 0x63616C6C626F6172
-# Of the writer's session. The last ones bound how long either side waits for a lost machine.
+# Settings of the writer's session. These and `KEEPALIVES` limit how long each side waits for a lost
+# machine.
 SESSION_TIMEOUTS: Final = {
     "idle_session_timeout": "3000",
     "idle_in_transaction_session_timeout": "3000",
@@ -55,15 +56,15 @@ _TAKE: Final = "UPDATE callboard.head SET epoch = epoch + 1, address = %s RETURN
 
 @dataclass(frozen=True, slots=True)
 class LedgerHead:
-    """The row as it was read. `actor`: the name of the writer's actor, "" before the first one."""
+    """The head row. `actor`: the name of the writer's actor, "" before the first writer."""
 
     epoch: int
     actor: str
 
 
 async def hold_commit_function(connection: Connection) -> bool:
-    """Keep `post` migrations from dropping the commit function of this code as long as the
-    connection lives; return whether the function exists.
+    """Prevent `post` migrations from dropping this code's commit function while the connection is
+    open; return whether the function exists.
 
     Raises:
         psycopg.Error: the server cannot be reached or refuses.
@@ -75,12 +76,13 @@ async def hold_commit_function(connection: Connection) -> bool:
 async def wait_for_lock(
     connection: Connection, on_waiting: Callable[[], None], *, silent_s: float = SILENT_S
 ) -> None:
-    """Lock the head for the rest of the session, and act as the writer; without a deadline.
+    """Lock the head for the rest of the session, and take the writer's role; wait without limit.
 
     Args:
-        connection: acts as its login: only this one may end other sessions of the login.
-        on_waiting: called each time that another session holds the lock.
-        silent_s: another session whose state has not changed for so long is ended.
+        connection: uses its login's role until the lock is held, because only that role may end
+            other sessions of the login.
+        on_waiting: called after each failed attempt to get the lock.
+        silent_s: the holder's session is ended if its state has not changed for so many seconds.
 
     Raises:
         psycopg.Error: the server cannot be reached or refuses.
@@ -107,7 +109,7 @@ async def take_head(connection: Connection, actor: str) -> int:
 
 
 class HeadReader(PreparedReads):
-    """Reads the head over a connection of its own, which is opened when it is needed.
+    """Reads the head over its own connection, which is opened on first use.
 
     Args:
         url: `postgresql://…` of a login that is a member of `ledger_reader`.

@@ -65,8 +65,8 @@ class KnownAgent:
     `owner_did`: who registered the agent. `revision`: how often its row was stored.
     `token_revision`: part of the agent's heartbeat tokens. It rises when a deregistered agent
     registers again, and when an unproven claim yields.
-    `inherited_from_did`: the previous owner, if an heir owns the agent and has not registered a
-    card since. The agent then counts towards the previous owner's maximum of agents.
+    `inherited_from_did`: the owner towards whose maximum of agents an inherited agent counts: the
+    owner who named the first heir, then the first heir who registers a card. None: `owner_did`.
     `public_key`: the current key, None if the agent has none. `key_number`: how many keys it has
     had. `key_from_ms`: when it got the current key.
     `card_counter`: the highest counter of a signed card. `card_number`: how many cards the lineage
