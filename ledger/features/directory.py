@@ -1,4 +1,4 @@
-"""What every owner keeps of the ledger, and how it follows the changes.
+"""The rows that every owner process caches in its directory, and how it follows their changes.
 
 Decisions postgres and agent-health-and-waiting.
 """
@@ -34,36 +34,38 @@ from ledger.schema import (
     subnet,
 )
 
-# The rows that every owner keeps: each kind read whole, or only what has changed since a look.
+# Each kind of rows is read either whole, or only the rows that have changed since an earlier look.
 # The writer notes in each row, as `changed_id`, the audit id of the batch that changed it. These
-# ids are in the order of the commits, so what an owner has not seen are the rows above the newest
-# id it has seen. Heartbeats and probes have several writers and no audit entries: they are found
-# by their time and by the transactions that the earlier look could not see.
+# ids are in the order of the commits, so the rows that an owner lacks are those above the newest id
+# it has seen. Heartbeats and probes have several writers and no audit entries. Their changes are
+# found by the time of the row and by the transactions that the earlier look could not see.
 
-# A page of cards is not small.
+# Rows per page; small, because rows of agents contain cards.
 PAGE_ROWS: Final = 200
-# A statement that took its time before a look may be committed after it.
+# A transaction may have read the clock before a look, and be committed after it.
 OVERLAP_MS: Final = 2_000
-# The database's clock, and the session: a server that was started anew may number transactions
+# The database's clock; and the session, because a restarted server may use transaction numbers
 # again that it has lost.
 _NOW_MS: Final = "(extract(epoch FROM statement_timestamp()) * 1000)::bigint"
 _SESSION: Final = "pg_backend_pid() || ' ' || pg_postmaster_start_time()"
 
-# By name: what a look has seen of each kind, as `Look.since` gives it.
+# By name of a kind: what an earlier look has seen of it, as returned by `Look.since`.
 Since = Mapping[str, int | str]
 SINCE_LIVE: Final = ("live", "session", "unseen")
 
 
 class Kept:
-    """One kind of rows that owners keep.
+    """One kind of rows that owners cache.
 
     Args:
-        name: of its rows, and of the parameter with what an earlier look has seen of them.
-        query: selects the rows with `key` and `changed`.
-        key: columns that are unique together, the last one by itself: the order of a whole read.
-        changed: the column that grows with each change, the order of what has changed; None:
+        name: of the kind, and of the parameter with what an earlier look has seen of it.
+        query: selects the rows, with the columns of `key` and `changed`.
+        key: columns that are unique together; the last one is unique alone. The order of a whole
+            read.
+        changed: the column that grows with each change, the order of the changed rows; None:
             `changed_id`.
-        is_changed: what has changed since an earlier look; None: what is above it.
+        is_changed: selects the rows that have changed since an earlier look; None: the rows whose
+            `changed` is above the parameter.
     """
 
     def __init__(
@@ -85,10 +87,10 @@ class Kept:
     async def pages(
         self, reads: PreparedReads, since: Since | None = None, *, page_rows: int = PAGE_ROWS
     ) -> AsyncIterator[list[RowDict]]:
-        """Yield the rows page by page: neither side's memory grows with the table.
+        """Yield the rows page by page, so that memory does not grow with the table.
 
         Args:
-            since: what an earlier look has seen: the rows that have changed; None: all rows.
+            since: what an earlier look has seen: only rows changed since; None: all rows.
 
         Raises:
             ServiceError: LEDGER_UNAVAILABLE.
@@ -106,7 +108,7 @@ class Kept:
 
 
 class _Paged:
-    """The statement that reads the rows after a place, and the place before all rows."""
+    """The statement that reads the rows after a position, and the position before all rows."""
 
     def __init__(self, query: sql.Select[Any], *place: sql.ColumnElement[Any]) -> None:
         self.start: dict[str, int | str] = {
@@ -120,8 +122,9 @@ class _Paged:
         self.statement = PreparedStatement.of(page.order_by(*place).limit(limit))
 
 
-# Agents as dispatching needs them, in the order of registration, whatever their status: who was
-# deregistered is known as such. Of the keys before the current one only the last can be valid.
+# The columns of agents that dispatching needs, in the order of registration. Deregistered agents
+# are included, so that directories learn of it. Of an agent's former keys only the newest can still
+# be valid.
 AGENTS: Final = Kept(
     "agents",
     sql.select(
@@ -147,7 +150,7 @@ AGENTS: Final = Kept(
     agent.c.did,
 )
 PRICES: Final = Kept("prices", sql.select(capability_price), capability_price.c.capability_id)
-# Without their schemas.
+# Versions without their schemas.
 VERSIONS: Final = Kept(
     "versions",
     sql.select(*columns(capability_version, "id capability_id version status changed_id")),
@@ -160,7 +163,7 @@ REVOCATIONS: Final = Kept(
 )
 REPUTATIONS: Final = Kept("reputations", sql.select(reputation), reputation.c.agent_did)
 STAKES: Final = Kept("stakes", STAKE_PARTS, stake.c.agent_did)
-# Whole, each with who has joined and its policies.
+# Each subnet with its joined members and its policies.
 SUBNETS: Final = Kept(
     "subnets",
     sql.select(
@@ -193,16 +196,16 @@ LIVE: Final = Kept(
         ),
     ),
 )
-# Revocations last: they end work, which agents that were found by the same look may take over.
+# Revocations are last: they end work, which agents loaded by the same look may take over.
 KINDS: Final = (SUBNETS, AGENTS, PRICES, VERSIONS, LIVE, REPUTATIONS, STAKES, REVOCATIONS)
 
-# What an owner has seen that has read nothing.
+# The position of an owner that has read nothing.
 NOTHING_SEEN: Final[Since] = {
     **{kind.name: 0 for kind in KINDS},
     "session": "",
     "unseen": "3",
 }
-# Which kinds have changed since an earlier look, and what this look has seen.
+# Returns which kinds have changed since an earlier look, and the positions of this look.
 LOOK: Final = PreparedStatement.of(
     sql.select(
         head.c.audit_seq,
@@ -214,10 +217,10 @@ LOOK: Final = PreparedStatement.of(
 )
 
 
-# What has changed of what owners keep: looks at the ledger, and notices that it is time to look.
-# A look is one statement: it says which kinds of rows have changed since an earlier look. Notices
-# arrive on a connection of their own. Where they do not arrive (poolers), or the connection was
-# away, the follower looks twice a second anyway.
+# Following the changes. A look is one statement, which returns the kinds of rows that have changed
+# since an earlier look. Notices (NOTIFY) arrive on a connection of their own and say that it is
+# time to look. Without notices (a pooler, a lost connection) the follower still looks twice a
+# second.
 
 CHANNEL: Final = "callboard_directory"
 LOOK_TIMEOUT_S: Final = 5.0
@@ -225,7 +228,7 @@ RECONNECT_S: Final = 0.5
 
 
 class Look:
-    """What one look has found."""
+    """The result of one look."""
 
     def __init__(self, row: Mapping[str, Any]) -> None:
         self._row = row
@@ -235,7 +238,7 @@ class Look:
         return bool(self._row[kind.name])
 
     def since(self, kind: Kept) -> Since:
-        """Return what this look has seen of a kind, for a later look."""
+        """Return the position of this look for a kind, for a later look."""
         if kind is not LIVE:
             return {kind.name: self._row["audit_seq"]}
         seen = (self._row["now_ms"], self._row["session"], self._row["unseen"])
@@ -243,9 +246,9 @@ class Look:
 
 
 class DirectoryTail:
-    """Two connections, opened when first needed and again after they were lost.
+    """Follows changes over two connections, which are opened when needed and reopened when lost.
 
-    For one task, which looks or waits for a notice; others may only `wake` it.
+    Only one task may look and wait for notices; other tasks may only call `wake`.
 
     Args:
         url: `postgresql://…` of a login that is a member of `ledger_reader`.
@@ -254,7 +257,7 @@ class DirectoryTail:
     def __init__(self, url: str) -> None:
         self._url = url
         self._reads = PreparedReads(url, timeout_s=LOOK_TIMEOUT_S)
-        # Set by a notice, and by a `wake`, since the last look began.
+        # Set by a notice or by `wake` since the last look began.
         self._noticed = asyncio.Event()
         self._listening: asyncio.Task[None] | None = None
 
@@ -263,7 +266,7 @@ class DirectoryTail:
 
     @property
     def is_noticed(self) -> bool:
-        """Whether there is a reason to look."""
+        """True after a notice or a `wake` since the last look began."""
         return self._noticed.is_set()
 
     async def close(self) -> None:
@@ -274,39 +277,40 @@ class DirectoryTail:
         await self._reads.close()
 
     async def look(self, since: Since) -> Look:
-        """Return what has changed.
+        """Return which kinds of rows have changed.
 
         Args:
-            since: what was seen before; kinds that are not in it have not been seen at all.
+            since: positions of earlier looks; a kind without a position counts as never read.
 
         Raises:
             ServiceError: LEDGER_UNAVAILABLE.
         """
         if self._listening is None:
             self._listening = asyncio.create_task(self._listen())
-        # What is noticed from here on may have been committed after the look.
+        # Cleared before the look: a later notice may be for a commit that the look does not see.
         self._noticed.clear()
         (row,) = await self._reads.rows(LOOK, {**NOTHING_SEEN, **since})
         return Look(row)
 
     def pages(self, kind: Kept, since: Since | None) -> AsyncIterator[list[RowDict]]:
-        """Yield the rows of a kind that have changed, None: all of them (`Kept.pages`)."""
+        """Yield the rows of a kind that have changed since a position; None: all rows."""
         return kind.pages(self._reads, since)
 
     async def wait_notice(self, timeout_s: float) -> None:
-        """Return after a notice that came since the last look began, a `wake`, or the timeout."""
+        """Return after a notice or `wake` since the last look began, or after the timeout."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._noticed.wait()
 
     def wake(self) -> None:
-        """Let who waits for a notice wait no longer."""
+        """End the current or next `wait_notice`."""
         self._noticed.set()
 
     async def _listen(self) -> None:
-        """Note each notice until cancelled, and after each connect that some may be missed."""
+        """Note each notice until cancelled. Also wake after each connect, because notices may be
+        missed while the connection is away."""
         while True:
-            with suppress(psycopg.Error):  # looks say that the database is away
+            with suppress(psycopg.Error):  # a look will report that the database is away
                 async with await connect(
                     driver_url(self._url),
                     options=session_options(READER_ROLE),

@@ -30,25 +30,26 @@ from ledger.reads.agent_pages import LIVE_COLUMNS
 from ledger.reads.prepared import PreparedStatement
 from ledger.reads.reader import LedgerReader, RowDict
 
-# Finding agents: by words, by a capability's id or its beginning, by owner; the best first. The
-# offers come from `offer_candidates.py` or, where a capability or an owner is named, in the order
-# of an index. They are ranked here by their words and by reputation; then the cards of the best
-# are read. What is looked at is bounded.
+# Searches for agents by words, by a capability's id or its prefix, or by owner; best first.
+# `offers.py` finds the offers by words. If a capability or an owner is given, offers are read in
+# the order of an index instead. They are ranked here by words and by reputation; then the cards of
+# the best are read. The number of offers read is bounded.
 
 WORDS_MAX: Final = 500
-# Offers of a capability that are looked at in the order of an index; of an owner all.
+# Offers of a capability that are read in the order of an index; of an owner all are read.
 WALKED_MAX: Final = 1_000
-# Bytes of cards in one reply.
+# Maximum bytes of cards in one reply.
 CARDS_BYTES_MAX: Final = 2 * 1024 * 1024
-# Of the score; the rest is the reputation's.
+# The weight of words in the score; the reputation has the rest.
 WORDS_SHARE: Final = 0.7
 
 
 class Asked(Struct, frozen=True, kw_only=True):
-    """What is looked for; None: anything. `capability_id` is the beginning if `is_prefix`.
+    """The conditions of a search; None: no condition. With `is_prefix`, `capability_id` is a
+    prefix.
 
-    `versions`: of the one capability, as cards say them. `latency_ms_max`: of an agent's average;
-    an agent without a success meets it.
+    `versions`: accepted versions of the capability, as written in cards. `latency_ms_max`: maximum
+    of an agent's average latency; an agent without a success satisfies it.
     """
 
     words: str | None = None
@@ -61,7 +62,7 @@ class Asked(Struct, frozen=True, kw_only=True):
 
 
 _OF_CAPABILITY: Final = 'capability_id COLLATE "C" = %(capability_id)s'
-# Ids are ASCII; none has the last character of it.
+# Capability ids are ASCII and do not contain its last character.
 _BEGINS: Final = """capability_id COLLATE "C" >= %(capability_id)s
     AND capability_id COLLATE "C" < %(capability_id)s || E'\\x7f'"""
 _OF_VERSION: Final = "version = ANY (%(versions)s)"
@@ -92,12 +93,12 @@ _CARDS: Final = PreparedStatement(
 
 
 def words_share(asked: Asked) -> float:
-    """Return the share of words in a score; the rest is the reputation's."""
+    """Return the weight of words in the score, 0 to 1; the reputation has the rest."""
     return WORDS_SHARE if asked.words is not None else 0.0
 
 
 def _near(asked: Asked) -> str | None:
-    """Return the SQL that selects the offers of a capability or an owner, None for words alone."""
+    """Return the SQL that selects offers of a capability or an owner, None if neither is given."""
     conditions = [_OF_VERSION] if asked.versions is not None else []
     if asked.words is not None:
         conditions.append("words @@ %(query)s::tsquery")
@@ -113,7 +114,8 @@ def _near(asked: Asked) -> str | None:
     )
     if not asked.is_prefix:
         return by_id
-    # One owner may have a thousand ids before all others: the first offers of each owner, too.
+    # The first offers of each owner are read too: one owner may have a thousand ids before the
+    # ids of others.
     by_place = _walk("", "place, number", [capability, *conditions], WALKED_MAX)
     return f"({by_place}) UNION ALL ({by_id})"
 
@@ -131,14 +133,15 @@ def _walk(where: str, order: str, conditions: Sequence[str], walked_max: int) ->
 async def find_offers(
     reader: LedgerReader, asked: Asked, *, limit: int, slowest_ms: int, caller: str
 ) -> list[RowDict]:
-    """Return the offers that match, the best first: agent and capability, scores, the card, the
-    registered price, heartbeats and probes, and which stems were found: `said` and `fields`. The
-    reputation is by all outcomes; `tally` has them as a `Tally`, None of an agent without any.
+    """Return the offers that match, best first.
 
-    What is registered is found when its card was read, which its registration waits for.
+    A row has the agent and capability, scores, the card, the registered price, heartbeats and
+    probes, and the stems that were found (`said`, `fields`). `tally` has the outcomes on which the
+    reputation is based, None without any. A registration waits until its card is indexed, so its
+    offers are found afterwards.
 
     Args:
-        limit: most rows; fewer where their cards are large.
+        limit: maximum rows; large cards reduce it.
         slowest_ms: the average latency at which the speed score is 0.
         caller: the DID that searches; callers take turns.
 
@@ -194,16 +197,16 @@ def _shown(
     }
 
 
-# Finding a capability by words: in the ids, names and descriptions that agents registered.
+# Searches for capabilities by words in the ids, names and descriptions that agents registered.
 
 
 async def find_capabilities(
     reader: LedgerReader, offers: OfferIndex, words: str, *, limit: int, caller: str = ""
 ) -> list[str]:
-    """Return the ids of the capabilities that fit these words, the best first.
+    """Return the ids of the capabilities that fit these words, best first.
 
     Args:
-        offers: brings the index up to date first.
+        offers: the index; it is brought up to date first.
         caller: the DID that searches; callers take turns.
 
     Raises:
@@ -218,19 +221,20 @@ async def find_capabilities(
     return sorted(fits, key=lambda one: (-fits[one], one))[:limit]
 
 
-# What agents offer for some words, with schemas and prices: what a draft chooses from. The best
-# capabilities, four of each owner before the next four of any. The schemas, words and price of a
-# capability are those of the agent that has done most of its work; of several alike the one that
-# was registered first. Of a card above 32 KiB only the id is told.
+# Offers from which a draft of a workflow chooses, with schemas and prices. The best capabilities
+# are taken, at most four of each owner before the next four of any owner. The schemas, description
+# and price of a capability are those of its agent with the most successes; among equals, the agent
+# registered first. A card above 32 KiB is not read, so only the capability's id is returned.
 
 DESCRIPTION_MAX: Final = 2_000
 OFFERS_MAX: Final = 48
 CARD_BYTES_MAX: Final = 32 * 1024
-# Of one owner, before others have had as many.
+# Capabilities of one owner that are taken before other owners have had as many.
 OWNER_OFFERS: Final = 4
-# Offers of one capability among which the agent is chosen.
+# Offers of one capability among which the agent is selected.
 AGENTS_MAX: Final = 100
-# Offers that are ranked, and at least of one word: usual words find theirs beside rare ones.
+# Offers that are ranked, and the minimum per word, so that frequent words find theirs beside rare
+# ones.
 DESCRIPTION_HITS_MAX: Final = 400
 EACH_MIN: Final = 16
 
@@ -260,12 +264,13 @@ async def offers_for_draft(
     """Read the 48 capabilities that fit these words best.
 
     Args:
-        offers: brings the index up to date first.
-        words: of which each that fits counts; those beyond 2,000 characters are left out.
+        offers: the index; it is brought up to date first.
+        words: each word that fits counts; text beyond 2,000 characters is ignored.
         caller: the DID that searches; callers take turns.
-        by_names: look in the names of inputs and outputs too.
+        by_names: also search the names of inputs and outputs.
 
-    Returns: what parses the cards that were read, which takes milliseconds: beside the event loop.
+    Returns: a function that parses the cards that were read. It takes milliseconds, so call it in
+        a thread.
 
     Raises:
         ServiceError: OVERLOADED, LEDGER_UNAVAILABLE.
@@ -290,7 +295,7 @@ async def offers_for_draft(
 
 
 def parse_offer(row: RowDict) -> Offer:
-    """Return what the agent of a row offers: `capability_id, card`, its price and its successes."""
+    """Return the offer of a row: its capability as described in the card, price and successes."""
     wanted = row["capability_id"]
     card = {} if row["card"] is None else read_json(row["card"])
     offered: dict[str, Any] = next(

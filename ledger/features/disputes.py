@@ -1,4 +1,4 @@
-"""Disputes and feedback: complaints, their decisions, what comes back to the payer.
+"""Disputes and feedback: complaints, decisions about them, refunds to the payer, ratings.
 
 Reference: money.md (Slashing, Disputes and refunds); decisions refunds-disputes-invoices-quotas and
 reputation-and-ranking.
@@ -38,9 +38,9 @@ from ledger.writer.state_cache import (
 
 
 class OpenDispute(AuthorizedCommand, frozen=True, kw_only=True):
-    """Store a complaint; it moves and freezes nothing (money.md, Disputes and refunds).
+    """Store a complaint. It moves no money (money.md, Disputes and refunds).
 
-    `respondent_did` None: it is about a whole workflow of several agents, or names no respondent.
+    `respondent_did` None: the complaint is about a workflow of several agents, or names nobody.
     `evidence_json`: a JSON object. Result: {"disputeId"}.
     """
 
@@ -55,12 +55,13 @@ class OpenDispute(AuthorizedCommand, frozen=True, kw_only=True):
 
 
 class ResolveDispute(AuthorizedCommand, frozen=True, kw_only=True):
-    """Decide a dispute; a refund goes to the workflow's payer by reversing entries.
+    """Decide a dispute. A refund reverses entries and goes to the workflow's payer.
 
-    `slash_bps`: of what is locked for the disputed nodes, taken when fraud is upheld. Rejections:
-    NOT_FOUND, CONFLICT (resolved before), INVALID_REQUEST (a refund that the status does not go
-    with, or above what is left of the payments). Result: {"disputeId", "refundedMicro",
-    "shortMicro", "slashedMicro"}.
+    `slash_bps`: the part of the stake locked for the disputed nodes that is slashed if fraud is
+    upheld.
+    Rejections: NOT_FOUND; CONFLICT (already resolved); INVALID_REQUEST (a refund that does not fit
+    the status, or is above the rest of the payments).
+    Result: {"disputeId", "refundedMicro", "shortMicro", "slashedMicro"}.
     """
 
     dispute_id: str
@@ -71,9 +72,9 @@ class ResolveDispute(AuthorizedCommand, frozen=True, kw_only=True):
 
 
 class GiveFeedback(AuthorizedCommand, frozen=True, kw_only=True):
-    """Store a payer's opinion of an agent in one workflow, 0 to 1,000 thousandths.
+    """Store a payer's rating of an agent in one workflow, 0 to 1,000 thousandths.
 
-    Its key is made of workflow and agent, so that it is given once. Result: {"agentDid"}.
+    The key names the workflow and the agent, so each pair is rated once. Result: {"agentDid"}.
     """
 
     request_hash: bytes
@@ -85,12 +86,12 @@ class GiveFeedback(AuthorizedCommand, frozen=True, kw_only=True):
 
 
 def feedback_key(workflow_id: str, agent_did: str) -> str:
-    """Return the key under which an agent gets feedback for a workflow, once."""
+    """Return the key of the only feedback for an agent in a workflow."""
     return f"feedback:{workflow_id}:{agent_did}"
 
 
-# The rows that the decision about a dispute is planned by: it, its payments, locked stakes. Read
-# by the writer in the moment it plans the decision, so that nothing can come between.
+# Loads the rows that the plan of a decision needs: the dispute, its payments and locked stakes. The
+# writer reads them when it plans the decision, so no other command can come in between.
 
 _REFUNDS: Final = "e.kind IN ('refund', 'fee_refund', 'stake_refund')"
 _DISPUTE: Final = """
@@ -99,7 +100,7 @@ SELECT d.status, d.workflow_id::text, d.complainant_did, d.respondent_did, d.nod
 FROM callboard.dispute d LEFT JOIN callboard.workflow w ON w.id = d.workflow_id
 WHERE d.id = %(dispute)s::uuid
 """
-# Of a line that was all fee, only the node's row knows the agent.
+# If the fee took the whole payment, only the node's row names the agent.
 _LINES: Final = f"""
 SELECT p.node_id, coalesce(a.owner_did, n.agent_did, ''), coalesce(p.agent, 0), coalesce(p.fee, 0),
     coalesce(r.agent, 0), coalesce(r.fee, 0)
@@ -133,7 +134,7 @@ ORDER BY name
 
 @dataclass(frozen=True, slots=True)
 class PaidLine:
-    """What one payment line was paid, and what of it has come back."""
+    """One payment line: what was paid, and what of it was refunded."""
 
     line: str
     agent_did: str
@@ -142,17 +143,17 @@ class PaidLine:
 
     @property
     def left_micro(self) -> int:
-        """What the payer still has paid, gross, micro-credits."""
+        """What the payer has paid and not got back, with the fee, micro-credits."""
         paid = self.paid.agent_micro + self.paid.fee_micro
         return paid - self.refunded.agent_micro - self.refunded.fee_micro
 
 
 @dataclass(frozen=True, slots=True)
 class DisputeReads:
-    """A dispute as stored, with the payments of its workflow, in the order of settlement.
+    """A dispute as stored, with the payments of its workflow in the order of settlement.
 
-    `locks`: of the respondent's open attempts at the disputed nodes, each with its node, its number
-    and the stake locked with it, micro-credits.
+    `locks`: (node, attempt number, locked stake in micro-credits) of the respondent's open attempts
+    at the disputed nodes.
     """
 
     status: str
@@ -167,13 +168,13 @@ class DisputeReads:
 
     @property
     def agent_did(self) -> str | None:
-        """The agent in it, whichever side it is on; None when it is about several."""
+        """The agent that is a party to the dispute; None if it is about several agents."""
         if self.workflow_id is not None and self.complainant_did != self.payer_did:
             return self.complainant_did
         return self.respondent_did
 
     def disputed_lines(self) -> list[PaidLine]:
-        """Return the payments it is about; what a payer paid to itself is none of them."""
+        """Return the disputed payments, without payments of the payer to itself."""
         return [
             line
             for line in self.lines
@@ -186,7 +187,7 @@ class DisputeReads:
 async def load_dispute(
     connection: psycopg.AsyncConnection[Any], command: ResolveDispute, read_set: ReadSet
 ) -> DisputeReads | None:
-    """Return a dispute with its payments, None when it is not known; its accounts are needed."""
+    """Return a dispute with its payments, None if there is none; add the accounts it needs."""
     found = await fetch(connection, _DISPUTE, {"dispute": command.dispute_id})
     if not found:
         return None
@@ -211,9 +212,9 @@ async def load_dispute(
     return stored
 
 
-# Planning disputes and feedback: complaints, how they are decided, what comes back to the payer.
-# History stays as it is: a refund is new entries the other way, from those who were paid, as far
-# as they have it (money.md, Disputes and refunds). Every check comes before the first row.
+# Plans of disputes and feedback. Existing entries never change: a refund adds new entries in the
+# opposite direction, from the receivers of the payments, as far as they have the money (money.md,
+# Disputes and refunds). All checks come before the first row.
 
 COMPLAINANT: Final = "resolved_complainant"
 RESPONDENT: Final = "resolved_respondent"
@@ -221,7 +222,7 @@ SPLIT: Final = "resolved_split"
 
 
 def add_open_reads(command: OpenDispute, read_set: ReadSet) -> None:
-    """Add what tells the payer of the workflow, and the owner of its agent."""
+    """Add the keys of the workflow's payer and of both sides' owners, who see the audit entry."""
     if command.workflow_id is not None:
         read_set.workflow_ids.add(command.workflow_id)
         read_set.agent_dids.add(command.complainant_did)
@@ -230,7 +231,7 @@ def add_open_reads(command: OpenDispute, read_set: ReadSet) -> None:
 
 @plans(OpenDispute, reads=add_open_reads)
 def plan_open_dispute(command: OpenDispute, batch: Batch) -> Result:
-    """Store a complaint. The chain carries the hash of what was said, not the text itself."""
+    """Store a complaint. The audit log contains the hash of the evidence, not its text."""
     evidence = read_json(command.evidence_json)
     own_id = command.dispute_id
     batch.store(DISPUTES, own_id, command, id=own_id, evidence=evidence)
@@ -254,8 +255,9 @@ def plan_open_dispute(command: OpenDispute, batch: Batch) -> Result:
 def plan_resolve_dispute(command: ResolveDispute, batch: Batch) -> Result:
     """Decide a dispute.
 
-    Steps: (1) it is open, (2) the refund goes with the decision and with what was paid, (3) the
-    refund, line by line, (4) upheld fraud costs what is locked for the node, (5) the row.
+    Steps: (1) check that it is open, (2) check the refund against the decision and the payments,
+    (3) refund line by line, (4) slash the stake locked for the node if fraud is upheld, (5) store
+    the decision.
     """
     stored: DisputeReads | None = batch.loaded
     if stored is None:  # (1)
@@ -301,8 +303,10 @@ def plan_resolve_dispute(command: ResolveDispute, batch: Batch) -> Result:
 
 
 def _add_parties(sides: tuple[str, str | None], payer_did: str | None, batch: Batch) -> None:
-    """Show the entry to both sides and the workflow's payer, and to the agent's owner: of the two
-    sides, the one that does not pay the workflow is its agent."""
+    """Show the audit entry to both sides, to the workflow's payer, and to the agent's owner.
+
+    The agent is the side that is not the payer.
+    """
     batch.add_parties(*sides, payer_did)
     if payer_did is not None:
         agents = (batch.cache.agents.get(did) for did in sides if did and did != payer_did)
@@ -330,8 +334,8 @@ def _check_refund(
 
 
 def _guilt(command: ResolveDispute, stored: DisputeReads) -> Guilt | None:
-    """Return what an agent is slashed for that has defrauded the workflow's payer, None if none
-    is found to have."""
+    """Return the slash of an agent that has defrauded the workflow's payer, None if fraud is not
+    upheld."""
     agent_did, payer_did = stored.respondent_did, stored.payer_did
     is_payers = payer_did is not None and stored.complainant_did == payer_did
     is_upheld = stored.dispute_type == "fraud" and command.status == COMPLAINANT
@@ -352,7 +356,7 @@ def _guilt(command: ResolveDispute, stored: DisputeReads) -> Guilt | None:
 
 
 class _Refunding:
-    """The entries of one decision, with what they add up to."""
+    """The refund entries of one decision, and their sums."""
 
     def __init__(self, stored: DisputeReads, batch: Batch) -> None:
         self._stored = stored
@@ -362,8 +366,8 @@ class _Refunding:
         self.short_micro = 0
 
     def refund(self, line: PaidLine, micro: int) -> None:
-        """Move a share back to the payer: each source gives what it has (money.md, Disputes and
-        refunds)."""
+        """Refund a share of a line to the payer. Each source gives as much as it has (money.md,
+        Disputes and refunds)."""
         did, cache = line.agent_did, self._batch.cache
         wallet, locked, free = wallet_address(did), stake_locked_address(did), stake_address(did)
         sources = RefundSources(*map(cache.balance, (wallet, FEE_ADDRESS, locked, free)))
@@ -389,13 +393,13 @@ class _Refunding:
 
 
 def add_feedback_reads(command: GiveFeedback, read_set: ReadSet) -> None:
-    """Add the agent, whose owner may read the opinion."""
+    """Add the agent, because its owner may see the feedback."""
     read_set.agent_dids.add(command.agent_did)
 
 
 @plans(GiveFeedback, reads=add_feedback_reads, is_asked_again=True)
 def plan_give_feedback(command: GiveFeedback, batch: Batch) -> Result:
-    """Store a payer's opinion; its key makes it the only one for this workflow and agent."""
+    """Store a payer's rating; its key allows one per workflow and agent."""
     rating = f"{command.rating_milli // 1000}.{command.rating_milli % 1000:03d}"
     comment = command.comment or None
     batch.store(FEEDBACK_GIVEN, command.key, command, rating=rating, comment=comment)
@@ -410,7 +414,7 @@ def plan_give_feedback(command: GiveFeedback, batch: Batch) -> Result:
 
 
 async def dispute_row(reader: LedgerReader, dispute_id: str) -> RowDict | None:
-    """Return a dispute's row by its id."""
+    """Return the row of a dispute, None if there is none."""
     return await reader.row(sql.select(dispute).where(dispute.c.id == dispute_id))
 
 
@@ -427,7 +431,7 @@ async def dispute_rows(
     """Return disputes, newest first.
 
     Args:
-        party_did: only those of this DID and of the agents whose money is its own.
+        party_did: only disputes of this DID and of the agents whose money belongs to it; None: all.
     """
     query = sql.select(dispute)
     if party_did is not None:
@@ -446,7 +450,7 @@ async def dispute_rows(
 
 
 async def feedback_rows(reader: LedgerReader, workflow_id: str) -> list[RowDict]:
-    """Return what a payer said about the agents of a workflow, in the order of saying."""
+    """Return a payer's feedback for the agents of a workflow, oldest first."""
     query = (
         sql.select(feedback)
         .where(feedback.c.workflow_id == workflow_id)

@@ -16,10 +16,10 @@ from ledger.reads.reader import LedgerReader, RowDict
 from ledger.schema import agent, agent_name, former_key, recovery
 from ledger.tables.table import Row
 
-# Guardians of an agent as rows: read in one way by the writer and by all others. Which replaced
-# guardians count on is measured in time in which the service was ready (0232), as delays are.
+# Guardians of an agent as rows, shared by the writer and the readers. How long replaced guardians
+# are still valid is measured in time in which the service was ready, as recovery delays are.
 
-# A row of guardian_set, and of the replaced sets those that count on.
+# A row of guardian_set with `counting`: the replaced sets that are still valid.
 GUARDIAN_SETS: Final = f"""
     SELECT g.agent_did, g.owner_did, g.guardians, g.threshold, g.custodian_did, g.delay_hours,
         g.set_ms, g.number, g.struck_number, coalesce((
@@ -30,7 +30,7 @@ GUARDIAN_SETS: Final = f"""
 
 
 def guardian_sets(row: Mapping[str, Any]) -> GuardianSets:
-    """Return the guardians that a row of `GUARDIAN_SETS` names."""
+    """Return the guardians in a row of `GUARDIAN_SETS`."""
     return GuardianSets(
         row["owner_did"],
         read_guardians(row),
@@ -40,7 +40,7 @@ def guardian_sets(row: Mapping[str, Any]) -> GuardianSets:
 
 
 def read_guardians(stored: Mapping[str, Any]) -> Guardians:
-    """Return a set of guardians from its members, or its columns."""
+    """Return a set of guardians from its JSON members or its columns."""
     return Guardians(
         tuple(stored["guardians"]),
         stored["threshold"],
@@ -64,20 +64,20 @@ def guardians_row(did: str, sets: GuardianSets) -> Row:
     }
 
 
-# Committed rows of identity: keys, names and guardians of agents, and recoveries.
+# Reads of keys, names, guardians and recoveries.
 
-# Most keys with which a signature is tried.
+# Maximum number of keys that are tried for one signature.
 KEYS_TRIED_MAX: Final = 4
 
 
 async def key_rows(
     reader: LedgerReader, did: str, *, limit: int, offset: int, before: int | None
 ) -> list[RowDict]:
-    """Return the keys of a DID, the current one first: `number, public_key, valid_from_ms,
-    valid_until_ms`, the last null of the current one.
+    """Return the keys of a DID, current key first: `number, public_key, valid_from_ms,
+    valid_until_ms`. `valid_until_ms` of the current key is null.
 
     Args:
-        before: only keys of lower numbers.
+        before: only keys with a lower number; None: all.
     """
     current = sql.select(
         agent.c.key_number.label("number"),
@@ -100,7 +100,7 @@ async def key_rows(
 async def newest_keys(
     reader: LedgerReader, did: str, most: int = KEYS_TRIED_MAX
 ) -> tuple[str, ...]:
-    """Return at most so many of the newest keys of a DID, the current one first."""
+    """Return at most `most` of a DID's newest keys, current key first."""
     rows = await key_rows(reader, did, limit=most, offset=0, before=None)
     return tuple(row["public_key"] for row in rows)
 
@@ -110,7 +110,7 @@ def _is_taken(at_ms: int) -> sql.ColumnElement[bool]:
 
 
 async def name_row(reader: LedgerReader, name: str, *, at_ms: int) -> RowDict | None:
-    """Return the row of a name that is taken at a time, milliseconds."""
+    """Return the row of a name that is taken at a time, Unix milliseconds; None if it is free."""
     query = sql.select(agent_name).where(agent_name.c.name == name, _is_taken(at_ms))
     return await reader.row(query)
 
@@ -124,13 +124,13 @@ async def name_rows(
     offset: int,
     after_name: str | None,
 ) -> list[RowDict]:
-    """Return the names that an agent has at a time, in their order."""
+    """Return the names that an agent has at a time, in alphabetical order."""
     query = sql.select(agent_name).where(agent_name.c.agent_did == agent_did, _is_taken(at_ms))
     return await reader.listed(query, "name", after_name, limit=limit, offset=offset)
 
 
 async def expired_names(reader: LedgerReader, *, at_ms: int, limit: int) -> list[tuple[str, int]]:
-    """Return names that have expired and are not released, with when, the earliest first."""
+    """Return (name, expiry) of names that have expired and are not released, earliest first."""
     query = (
         sql.select(agent_name.c.name, agent_name.c.expires_ms)
         .where(agent_name.c.released_ms.is_(None), agent_name.c.expires_ms <= at_ms)
@@ -147,13 +147,13 @@ _GUARDIANS: Final = sql.text(
 
 
 async def guardian_row(reader: LedgerReader, did: str) -> RowDict | None:
-    """Return who may replace an agent's key, a row of `GUARDIAN_SETS`; None also when an owner of
-    before has named them."""
+    """Return an agent's guardians, a row of `GUARDIAN_SETS`; None if its current owner named
+    none."""
     return await reader.row(_GUARDIANS, {"did": did})
 
 
 async def current_keys(reader: LedgerReader, dids: Collection[str]) -> dict[str, str]:
-    """Return the current keys of those of these DIDs that are agents with a key."""
+    """Return the current keys of these DIDs; a DID that is no agent with a key is left out."""
     query = sql.select(agent.c.did, agent.c.public_key).where(
         agent.c.did.in_(list(dids)), agent.c.public_key.is_not(None)
     )
@@ -167,18 +167,18 @@ _READY_MS: Final = sql.func.callboard.ready_ms_since(recovery.c.waiting_ms)
 
 
 async def recovery_row(reader: LedgerReader, recovery_id: str) -> RowDict | None:
-    """Return a request to replace a key, with `ready_ms`, how long of its delay has run."""
+    """Return a recovery; its `ready_ms` is how much of the delay has passed."""
     query = sql.select(recovery, _READY_MS.label("ready_ms")).where(recovery.c.id == recovery_id)
     return await reader.row(query)
 
 
 async def due_recoveries(reader: LedgerReader, *, limit: int) -> list[RowDict]:
-    """Return `id, agent_did, new_key` of requests whose delay is over, the earliest first."""
+    """Return `id, agent_did, new_key` of recoveries whose delay has passed, earliest first."""
     return await reader.rows(
         sql.select(recovery.c.id, recovery.c.agent_did, recovery.c.new_key)
         .where(
             recovery.c.status == "waiting",
-            # Of the many, those are measured whose delay is over by the clock.
+            # Only the recoveries that are due by the clock are measured in ready time.
             recovery.c.waiting_ms + recovery.c.delay_ms <= _CLOCK_MS,
             recovery.c.delay_ms <= _READY_MS,
         )

@@ -1,6 +1,7 @@
-"""Inheritance: an owner names an agent's heir, who has the agent once it falls silent.
+"""Inheritance: an owner names an heir, who gets the agent when it is silent for long enough.
 
-Reference: features.md (Inheritance). Decision agent-identity.
+The code calls the stored setting a switch (dead man's switch). Reference: features.md
+(Inheritance). Decision agent-identity.
 """
 
 from __future__ import annotations
@@ -32,11 +33,12 @@ from ledger.writer.state_cache import (
 
 
 class SetInheritance(OwnersCommand, frozen=True, kw_only=True):
-    """Say who shall have an agent when it is silent for so many days; its owner's act.
+    """Set the heir who gets an agent after it was silent for `days`. Only its owner may do so.
 
-    Another one's place is taken, and its time starts again. `needs_proof`: an unproven claim is not
-    enough (the setting `claims`); a switch runs for proven claims only. Rejections: NOT_FOUND,
-    FORBIDDEN, INVALID_REQUEST (the heir is the agent or its owner). Result: {"revision"}.
+    A new switch replaces the previous one, and its time starts again. `needs_proof`: the claim must
+    be proven (the setting `claims`). A switch takes effect only for a proven claim.
+    Rejections: NOT_FOUND, FORBIDDEN, INVALID_REQUEST (the heir is the agent or its owner).
+    Result: {"revision"}.
     """
 
     did: str
@@ -47,20 +49,21 @@ class SetInheritance(OwnersCommand, frozen=True, kw_only=True):
 
 
 class CancelInheritance(OwnersCommand, frozen=True, kw_only=True):
-    """End a switch that has not run; its owner's act.
+    """Cancel a switch that has not taken effect. Only the agent's owner may do so.
 
-    Rejections: NOT_FOUND, FORBIDDEN, NOT_CANCELLABLE (it has run). Result: {"cancelledMs"}.
+    Rejections: NOT_FOUND, FORBIDDEN, NOT_CANCELLABLE (it has taken effect). Result:
+    {"cancelledMs"}.
     """
 
     did: str
 
 
 class RunInheritance(Command, frozen=True, kw_only=True):
-    """Give an agent to its heir, if its switch, of this revision, has run.
+    """Transfer an agent to its heir, if the switch of this revision is due.
 
-    The agent, its names, what it and its owner have in its stake, and its wallet. The key is
-    `inherit:{did}:{revision}`. Rejection: CONFLICT, not stored: it has not run, or is another by
-    now. Result: {"movedMicro"}.
+    The heir gets the agent, its names, its wallet, and the shares of the agent and its owner in its
+    stake. The key is `inherit:{did}:{revision}`. Rejection: CONFLICT, not stored: the switch is not
+    due, or has another revision. Result: {"movedMicro"}.
     """
 
     actor_did: str
@@ -70,13 +73,13 @@ class RunInheritance(Command, frozen=True, kw_only=True):
     heir_did: str
 
 
-# How long agents with a dead man's switch were silent, read in one way by the writer and by all
-# others. An agent is heard by its heartbeats; a switch that requires its owner's inactivity
-# counts that one's commands as well. The silence begins when the switch was set at the earliest,
+# How long an agent with a switch has been silent, computed in the same way for the writer and the
+# readers. A heartbeat of the agent ends the silence. If the switch requires the owner's inactivity,
+# a command of the owner ends it too. The silence begins at the earliest when the switch was set,
 # and only counts time in which the service was ready.
 
-# Every switch, with `silent_ms` and `limit_ms`; void ones, of an owner of before or of an unproven
-# claim, never run.
+# Every switch, with `silent_ms` and `limit_ms`. The switch of a previous owner or of an unproven
+# claim is never due.
 SWITCHES: Final = f"""
     SELECT i.*, l.heartbeat_ms, i.days * {DAY_MS}::bigint AS limit_ms,
         CASE WHEN i.status = 'armed' AND a.owner_did = i.owner_did
@@ -89,9 +92,9 @@ SWITCHES: Final = f"""
     FROM callboard.inheritance i JOIN callboard.agent a ON a.did = i.agent_did
     LEFT JOIN callboard.agent_live l ON l.did = i.agent_did"""
 _ONE: Final = sql.text(f"SELECT * FROM ({SWITCHES}) AS s WHERE s.agent_did = :did")
-# A few at a time, in the order of the index `inheritance_switch`: heartbeats keep nearly all from
-# running, so no index tells which are due. Those are measured whose time would have run if the
-# service had always been ready.
+# Reads some switches at a time in the order of the index `inheritance_switch`. No index can find
+# the due ones, because heartbeats postpone nearly all. The silence is measured only for switches
+# that would be due if the service had always been ready.
 _DUE: Final = sql.text(
     f"""
     SELECT s.agent_did, s.owner_did, s.heir_did, s.revision,
@@ -117,28 +120,29 @@ async def switch_row(reader: LedgerReader, did: str) -> RowDict | None:
 async def due_switches(
     reader: LedgerReader, *, after: str, limit: int
 ) -> tuple[list[RowDict], str]:
-    """Return `agent_did, owner_did, heir_did, revision` of switches that have run.
+    """Return `agent_did, owner_did, heir_did, revision` of switches that are due.
 
     Args:
-        after: the agent that was looked at last, "" to begin.
-        limit: switches that are looked at.
+        after: the agent at which the previous call ended, "" to begin.
+        limit: maximum number of switches that are read.
 
-    Returns: those of them that have run, and the agent to go on after, "" when all were looked at.
+    Returns: the due switches, and the agent after which to continue, "" at the end.
     """
     rows = await reader.rows(_DUE, {"after": after, "limit": limit})
     last = rows[-1]["agent_did"] if len(rows) == limit else ""
     return [row for row in rows if row["is_due"]], last
 
 
-# Planning inheritance: an owner says who has an agent when it falls silent; then that one has it.
-# All that goes to the heir goes in one command, whose key names the switch and its revision: it
-# happens whole, and once. Whether it is due is read from the rows in the moment of planning.
+# Plans. One command moves everything that the heir gets. Its key names the agent and the revision
+# of the switch, so it happens completely and once. Whether the switch is due is read at planning.
 
 
 @dataclass(frozen=True, slots=True)
 class KnownInheritance:
-    """The switch of an agent: who has set it, for whom, how often one was set; armed, cancelled or
-    triggered. `is_due`: it is armed and its time has run."""
+    """An agent's switch: who set it, the heir, the number of switches set so far (`revision`).
+
+    `status`: armed, cancelled or triggered. `is_due`: it is armed and its time has passed.
+    """
 
     owner_did: str
     heir_did: str
@@ -148,7 +152,7 @@ class KnownInheritance:
 
 
 async def read_switch(connection: Connection, did: str) -> KnownInheritance | None:
-    """Return the switch of an agent, None when none was ever set."""
+    """Return an agent's switch, None if none was ever set."""
     rows = await fetch(
         connection,
         "SELECT s.owner_did, s.heir_did, s.revision, s.status,"
@@ -162,7 +166,7 @@ async def read_switch(connection: Connection, did: str) -> KnownInheritance | No
 async def load_switch(
     connection: Connection, command: SetInheritance | CancelInheritance, read_set: ReadSet
 ) -> KnownInheritance | None:
-    """Return the switch that is set or ended."""
+    """Return the switch that is replaced or cancelled."""
     read_set.agent_dids.add(command.did)
     return await read_switch(connection, command.did)
 
@@ -170,7 +174,8 @@ async def load_switch(
 async def load_inheritance(
     connection: Connection, command: RunInheritance, read_set: ReadSet
 ) -> tuple[KnownInheritance | None, list[str]]:
-    """Return the switch that runs, and the keys of others that end with the agent's."""
+    """Return the due switch, and the keys of other owners that are derived from the agent's
+    keys."""
     did = command.did
     read_set.agent_dids.add(did)
     read_set.share_dids.add(did)
@@ -181,7 +186,7 @@ async def load_inheritance(
 
 @plans(SetInheritance, load=load_switch, outlives_credential=True)
 def plan_set_inheritance(command: SetInheritance, batch: Batch) -> Result:
-    """Set an agent's switch, in the place of the one before."""
+    """Set an agent's switch; it replaces the previous one."""
     agent = _owned(command, batch)
     if command.needs_proof:
         check_proven(command.did, agent)
@@ -208,7 +213,7 @@ def plan_set_inheritance(command: SetInheritance, batch: Batch) -> Result:
 
 @plans(CancelInheritance, load=load_switch, outlives_credential=True)
 def plan_cancel_inheritance(command: CancelInheritance, batch: Batch) -> Result:
-    """End an agent's switch before it has run."""
+    """Cancel an agent's switch."""
     _owned(command, batch)
     known: KnownInheritance | None = batch.loaded
     if known is None or known.status == "cancelled":
@@ -229,11 +234,11 @@ def plan_cancel_inheritance(command: CancelInheritance, batch: Batch) -> Result:
 
 @plans(RunInheritance, load=load_inheritance, is_asked_again=True)
 def plan_run_inheritance(command: RunInheritance, batch: Batch) -> Result:
-    """Give an agent to its heir.
+    """Transfer an agent to its heir.
 
-    1. The switch is the one that was found, and due. 2. The agent; its API keys end: who had them
-    speaks for it no more. 3. Its names. 4. What it and its owner have in its stake. 5. Its
-    wallet.
+    Steps: (1) check that the switch is the expected one and due, (2) change the agent's owner and
+    end its API keys, so that their holders can no longer act for it, (3) move its names, (4) move
+    the shares of the agent and its owner in its stake, (5) move its wallet.
     """
     did, heir = command.did, command.heir_did
     (known, others), agent = batch.loaded, batch.cache.agents.get(did)
@@ -274,9 +279,10 @@ def end_switch(did: str, status: str, batch: Batch) -> None:
 
 
 def _change_owner(did: str, agent: KnownAgent, heir: str, batch: Batch) -> None:
-    """Give an agent another owner; heartbeat tokens of before are worthless.
+    """Change the owner of an agent, and invalidate its heartbeat tokens.
 
-    It goes on to count for the owner of before: an heir's bound is not filled by what comes to it.
+    The agent still counts towards the previous owner's maximum of agents, so that an inheritance
+    does not use up the heir's maximum.
     """
     moved: dict[str, Any] = {
         "owner_did": heir,
@@ -288,13 +294,14 @@ def _change_owner(did: str, agent: KnownAgent, heir: str, batch: Batch) -> None:
 
 
 def move_names(did: str, owner_did: str, heir: str, batch: Batch) -> None:
-    """Give the names that the owner has for the agent to another owner; offers of them are over."""
+    """Move the names that an owner has for an agent to another owner; their offers end."""
     row = {"agent_did": did, "owner_did": owner_did, "heir_did": heir}
     batch.put(INHERITED_NAMES, (did, owner_did), row)
 
 
 def _move_shares(did: str, owner_did: str, heir: str, batch: Batch) -> int:
-    """Give the heir what agent and owner have in the agent's stake; return it, micro-credits."""
+    """Move the shares of agent and owner in the agent's stake to the heir; return the sum in
+    micro-credits."""
     shares = settled_shares(did, batch)
     moved_micro = 0
     for depositor in {did, owner_did} & shares.keys():
@@ -307,13 +314,13 @@ def _move_shares(did: str, owner_did: str, heir: str, batch: Batch) -> int:
 
 
 def _move_wallet(did: str, heir: str, batch: Batch) -> tuple[list[int], int]:
-    """Move what is in the agent's wallet to the heir's; return the entries and the amount."""
+    """Move the agent's wallet to the heir's; return the entry ids and the amount, micro-credits."""
     wallet = batch.cache.accounts.get(wallet_address(did))
     moved_micro = batch.cache.balance(wallet_address(did))
     entry_ids: list[int] = []
     while wallet is not None and wallet.balance > 0:
         to = batch.account(wallet_address(heir), "wallet", heir)
-        # An entry has a largest amount, a wallet has none.
+        # An entry has a maximum amount, a wallet has none.
         micro, description = min(wallet.balance, MICRO_MAX), "wallet of an agent that was inherited"
         entry_ids += batch.transfer(wallet, to, micro, "inheritance", description)
     return entry_ids, moved_micro

@@ -1,4 +1,4 @@
-"""Invoices over settled work: made, paid, voided, read.
+"""Invoices for settled work: issue, mark as paid, void and read them.
 
 Reference: money.md (Invoices); decision refunds-disputes-invoices-quotas.
 """
@@ -28,14 +28,15 @@ from ledger.writer.state_cache import wallet_address
 
 
 class CreateInvoice(AuthorizedCommand, frozen=True, kw_only=True):
-    """Put what a payer paid in a period, or for one workflow, on an invoice.
+    """Issue an invoice for a payer's payments in a period, or for one workflow.
 
-    The content was added up outside the writer (`ledger/features/invoices.py`), as of the
-    entry and the audit record that it names: payments (gross) and refunds, each (entry id, micro-
-    credits), which are on no other invoice, void ones apart. Of a workflow, the period is its life.
-    The invoice of the same period or workflow is the answer when there is one.
-    Rejections: INVALID_REQUEST (a period that has not passed), CONFLICT (it overlaps another);
-    OVERLOADED, not stored, when the content is not what it would be now: to be read again.
+    `with_content` fills in the content: payments (gross) and refunds as (entry id, micro-credits)
+    that are on no other invoice except void ones. It read them as of `read_entry_id` and
+    `read_audit_id`. The period of a workflow's invoice is the workflow's life.
+    If an invoice of the same period or workflow exists, the result names that invoice.
+    Rejections: INVALID_REQUEST (the period has not ended); CONFLICT (it overlaps another
+    invoice's);
+    OVERLOADED, not stored, when the content has changed since it was read.
     Result: {"invoiceId", "isNew": bool}.
     """
 
@@ -51,10 +52,10 @@ class CreateInvoice(AuthorizedCommand, frozen=True, kw_only=True):
 
 
 class SettleInvoice(AuthorizedCommand, frozen=True, kw_only=True):
-    """Mark a pending invoice paid, or void it: then its payments can be invoiced again.
+    """Mark a pending invoice as paid, or void it, so that its payments can be invoiced again.
 
-    Its key is the invoice's, so that it happens once: a repeat is an invoice settled before, with
-    the same `request_hash` in the same way. No rejections. Result: {"invoiceId", "status"}.
+    The key is derived from the invoice, so it is settled once. A repeat with the same
+    `request_hash` gets the first result. No rejections. Result: {"invoiceId", "status"}.
     """
 
     request_hash: bytes
@@ -63,24 +64,25 @@ class SettleInvoice(AuthorizedCommand, frozen=True, kw_only=True):
 
 
 def invoice_settled_key(invoice_id: str) -> str:
-    """Return the key under which an invoice is settled, once."""
+    """Return the key under which an invoice is settled once."""
     return f"invoice-settled:{invoice_id}"
 
 
 def overlap_text(invoice_id: object) -> str:
-    """Return why a period is refused that another invoice has a part of."""
+    """Return the error text for a period that overlaps another invoice's."""
     return f"the period overlaps that of invoice {invoice_id}"
 
 
-# What an invoice would be made of, added up by a reader while the writer serves others. One
-# statement, which sees one moment, and says which: the writer compares it with what has come
-# since. Bounded by lines; one at a time per process, because it is work for the database.
+# The content of an invoice, read outside the writer while it commits other commands. One statement
+# reads one snapshot, and returns its entry and audit ids; the writer compares them with later
+# entries. The number of lines is bounded. A process reads one content at a time, because it is work
+# for the database.
 
-# Payments and refunds of one invoice: 5,000 lines hold the writer for less than 0.1 s.
+# Payments and refunds of one invoice: 5,000 lines occupy the writer for less than 0.1 s.
 LINES_MAX: Final = 5_000
-# A payment is one or two entries, the agent's part and the fee.
+# A payment is one or two entries: the agent's part and the fee.
 _ENTRIES_MAX: Final = 2 * LINES_MAX + 1
-# A workflow runs for 30 days at most, and clocks of machines may differ by less than one day.
+# A workflow runs for 30 days at most, and the clocks of machines differ by less than one day.
 _REACH_BACK_MS: Final = 31 * 86_400_000
 _REACH_AHEAD_MS: Final = 86_400_000
 
@@ -89,7 +91,7 @@ _NOT_INVOICED: Final = (
     "NOT EXISTS (SELECT 1 FROM callboard.invoice_line l"
     " WHERE l.entry_id = {entry_id} AND NOT l.is_void)"
 )
-# Entries by their escrow accounts, which are found by payer and time of publishing.
+# Entries are found by their escrow accounts, and these by payer and publish time.
 _PAID_IN_PERIOD: Final = """
     callboard.workflow w JOIN callboard.escrow s ON s.workflow_id = w.id
     JOIN callboard.entry e ON e.debit_account_id = s.account_id
@@ -135,11 +137,12 @@ WHERE w.id = CAST(:workflow AS uuid)
 
 
 async def with_content(reader: LedgerReader, command: CreateInvoice) -> CreateInvoice:
-    """Return the command with what it is to put on the invoice, as of now.
+    """Return the command with its content as of now.
 
     Raises:
-        ServiceError: CONFLICT, the workflow runs, or all of it is on other invoices;
-            INVALID_REQUEST, there are more payments than an invoice has lines; OVERLOADED.
+        ServiceError: CONFLICT, the workflow has not ended, or all its payments are on other
+            invoices; INVALID_REQUEST, there are more payments than an invoice may have lines;
+            OVERLOADED.
     """
     start_ms, end_ms = command.period_start_ms, command.period_end_ms
     values: dict[str, Any] = {"payer": command.payer_did, "workflow": command.workflow_id}
@@ -184,10 +187,11 @@ async def with_content(reader: LedgerReader, command: CreateInvoice) -> CreateIn
 async def standing_invoice(
     reader: LedgerReader, payer_did: str, period: tuple[int, int], workflow_id: str | None
 ) -> RowDict | None:
-    """Return the invoice beside which this one cannot stand, None without one.
+    """Return the invoice that excludes a new one, None if there is none.
 
-    It is not void, and of the same workflow or of a period that overlaps. Periods of a payer never
-    overlap, so the first that ends later tells, as in ledger/writer/barrier_loading.py.
+    It is an invoice that is not void and is for the same workflow or for an overlapping period.
+    Periods of a payer never overlap, so only the first one that ends later can overlap, as in
+    `_STANDING_PERIOD`.
     """
     query = sql.select(invoice).where(invoice.c.payer_did == payer_did, invoice.c.status != "void")
     if workflow_id is not None:
@@ -202,7 +206,7 @@ async def standing_invoice(
 
 
 def is_same(standing: RowDict, period: tuple[int, int], workflow_id: str | None) -> bool:
-    """Say whether a standing invoice is the one of exactly this period or workflow."""
+    """Say whether an invoice is for exactly this workflow or period."""
     return (
         workflow_id is not None
         or (standing["period_start_ms"], standing["period_end_ms"]) == period
@@ -222,15 +226,14 @@ async def _content(reader: LedgerReader, paid: str, back: str, values: dict[str,
     return row
 
 
-# Planning invoices: which payments stand on one, what it adds up to, how it is settled. An
-# invoice moves no money: the work was paid out of escrow (money.md, Invoices). Every check comes
-# before the first row.
+# Plans. An invoice moves no money, because the work was paid out of escrow (money.md, Invoices).
+# All checks come before the first row.
 
 _STANDING_WORKFLOW: Final = """
 SELECT id::text, period_start_ms, period_end_ms FROM callboard.invoice
 WHERE workflow_id = %(workflow)s::uuid AND payer_did = %(payer)s AND status <> 'void' LIMIT 1
 """
-# Periods of a payer never overlap, so the first that ends later tells.
+# Periods of a payer never overlap, so only the first one that ends later can overlap.
 _STANDING_PERIOD: Final = """
 SELECT id::text, period_start_ms, period_end_ms FROM (
     SELECT id, period_start_ms, period_end_ms FROM callboard.invoice
@@ -239,8 +242,8 @@ SELECT id::text, period_start_ms, period_end_ms FROM (
     ORDER BY period_end_ms LIMIT 1) AS next
 WHERE period_start_ms < %(end)s
 """
-# Entries that have come since an invoice's content was read and would be a part of it. Ids and
-# times grow together, so of a period the next entry tells.
+# Whether entries exist that are newer than the content and belong to the invoice. Ids and times
+# grow together, so for a period only the next entry is compared.
 _SINCE_PERIOD: Final = """
 SELECT EXISTS (
     SELECT 1 FROM callboard.entry WHERE id = %(entry)s + 1 AND created_ms < %(end)s)
@@ -257,10 +260,10 @@ _PAYER: Final = "SELECT payer_did FROM callboard.invoice WHERE id = %(invoice)s:
 
 @dataclass(frozen=True, slots=True)
 class InvoiceReads:
-    """What is in the way of an invoice.
+    """What may prevent an invoice.
 
-    `same_id`: the invoice that already is what is asked for; `overlapping_id`: another of this
-    payer whose period overlaps. `is_stale`: entries have come since its content was read.
+    `same_id`: the invoice for the same workflow or period. `overlapping_id`: another invoice of
+    this payer whose period overlaps. `is_stale`: entries were added since the content was read.
     """
 
     same_id: str | None = None
@@ -271,7 +274,7 @@ class InvoiceReads:
 async def load_invoice(
     connection: Connection, command: CreateInvoice, read_set: ReadSet
 ) -> InvoiceReads:
-    """Return what is in the way of an invoice."""
+    """Return what may prevent an invoice."""
     values = {
         "payer": command.payer_did,
         "workflow": command.workflow_id,
@@ -292,10 +295,10 @@ async def load_invoice(
 
 @plans(CreateInvoice, load=load_invoice)
 def plan_create_invoice(command: CreateInvoice, batch: Batch) -> Result:
-    """Issue an invoice over what is not invoiced yet, or answer with the one that stands.
+    """Issue an invoice for payments that are not invoiced yet, or return the existing one.
 
-    Steps: (1) the period has passed, (2) the same or an overlapping one, (3) its content is what it
-    would be if it were added up now, (4) the rows.
+    Steps: (1) check that the period has ended, (2) look for the same or an overlapping invoice, (3)
+    check that the content has not changed since it was read, (4) add the rows.
     """
     cache = batch.cache
     stored: InvoiceReads = batch.loaded
@@ -337,7 +340,7 @@ def plan_create_invoice(command: CreateInvoice, batch: Batch) -> Result:
 
 
 def _add_rows(command: CreateInvoice, totals: InvoiceTotals, batch: Batch) -> int:
-    """Add the invoice and its lines; return how many lines there are."""
+    """Add the invoice and its lines; return the number of lines."""
     own = {"id": command.invoice_id, "protocol_fee_cents": totals.fee_cents}
     batch.store(INVOICES, command.invoice_id, command, totals, **own)
     lines = (*command.payments, *command.refunds)
@@ -352,14 +355,14 @@ def _add_rows(command: CreateInvoice, totals: InvoiceTotals, batch: Batch) -> in
 async def load_payer(
     connection: Connection, command: SettleInvoice, read_set: ReadSet
 ) -> str | None:
-    """Return who pays an invoice."""
+    """Return the payer of an invoice."""
     rows = await fetch(connection, _PAYER, {"invoice": command.invoice_id})
     return rows[0][0] if rows else None
 
 
 @plans(SettleInvoice, load=load_payer, is_asked_again=True)
 def plan_settle_invoice(command: SettleInvoice, batch: Batch) -> Result:
-    """Mark an invoice paid or void; its key makes that happen once."""
+    """Mark an invoice as paid or void; its key allows this once."""
     settled = {"id": command.invoice_id, "settled_by_did": command.actor_did}
     batch.store(SETTLED_INVOICES, command.invoice_id, command, **settled)
     is_paid = command.status == "paid"
@@ -378,7 +381,7 @@ REFUND_KINDS: Final = ("refund", "fee_refund", "stake_refund")
 
 
 async def invoice_row(reader: LedgerReader, invoice_id: str) -> RowDict | None:
-    """Return an invoice's row by its id."""
+    """Return the row of an invoice, None if there is none."""
     return await reader.row(sql.select(invoice).where(invoice.c.id == invoice_id))
 
 
@@ -391,7 +394,7 @@ async def invoice_rows(
     offset: int,
     before_id: str | None,
 ) -> list[RowDict]:
-    """Return invoices, newest first; of everybody when `payer_did` is None."""
+    """Return invoices, newest first; those of all payers if `payer_did` is None."""
     return await reader.listed(
         sql.select(invoice), "id", before_id, limit=limit, offset=offset, is_newest_first=True,
         payer_did=payer_did, status=status,
@@ -399,9 +402,9 @@ async def invoice_rows(
 
 
 async def line_rows(reader: LedgerReader, invoice_id: str) -> list[RowDict]:
-    """Return the first lines of an invoice with their entries, and in each how many there are.
+    """Return the first lines of an invoice with their entries; `line_count` is the number of all.
 
-    `amount_micro` of a payment is gross; of a refund it counts against the rest.
+    `amount_micro` of a payment is gross; a refund's amount is subtracted.
     """
     query = (
         sql.select(

@@ -1,6 +1,8 @@
-"""API keys: made, rotated and revoked; and what is stored of DIDs that sign requests.
+"""API keys: create, rotate and revoke them; and reads about DIDs that sign requests.
 
-Reference: http.md (Authentication); decisions permissions-and-keys and signed-requests-and-claims.
+A key that is created with another key is derived from it: the other key is its parent. When a key
+ends, all keys derived from it end too. Reference: http.md (Authentication); decisions
+permissions-and-keys and signed-requests-and-claims.
 """
 
 from __future__ import annotations
@@ -28,12 +30,14 @@ from ledger.writer.state_cache import KnownKey
 
 
 class CreateKey(AuthorizedCommand, frozen=True, kw_only=True):
-    """Store an API key by its hash (SHA-256, 32 bytes).
+    """Store an API key by the hash of its secret (SHA-256, 32 bytes).
 
-    `parent_id`: the key that it is made with and ends with; None for one that stands by itself.
-    `owner_keys_max`, `depth_max`: keys of one owner, and keys that one stands on, at most; None: no
-    bound. Rejections: UNAUTHORIZED (the parent has ended), FORBIDDEN (it expires earlier), CONFLICT
-    (too many keys). Result: {"id"}.
+    `parent_id`: the key that authorizes the creation, with which the new key ends; None for a key
+    without a parent.
+    `owner_keys_max`: maximum live keys of one owner. `depth_max`: maximum ancestors of a key. None:
+    no maximum.
+    Rejections: UNAUTHORIZED (the parent has ended), FORBIDDEN (the parent expires earlier),
+    CONFLICT (too many keys). Result: {"id"}.
     """
 
     key_id: str
@@ -50,9 +54,10 @@ class CreateKey(AuthorizedCommand, frozen=True, kw_only=True):
 
 
 class RevokeKey(AuthorizedCommand, frozen=True, kw_only=True):
-    """End an API key and all that stand on it. `owner_did` None: an admin may end any.
+    """Revoke an API key and all keys derived from it. `owner_did` None: an administrator may revoke
+    any key.
 
-    Rejection: NOT_FOUND. Result: {"id", "ended": keys}.
+    Rejection: NOT_FOUND. Result: {"id", "ended": number of keys}.
     """
 
     key_id: str
@@ -60,11 +65,11 @@ class RevokeKey(AuthorizedCommand, frozen=True, kw_only=True):
 
 
 class RotateKey(AuthorizedCommand, frozen=True, kw_only=True):
-    """Give an API key another secret; its id, its rights and what is made with it stay.
+    """Replace the secret of an API key. Its id, its rights and its derived keys stay.
 
-    `key_hash`: of the new secret. `overlap_ms`: how long the secret of now still opens. `owner_did`
-    None: an admin may rotate any. Rejections: NOT_FOUND, CONFLICT (it has expired). Result: {"id",
-    "previous_ends_ms"}.
+    `key_hash`: hash of the new secret. `overlap_ms`: how long the current secret remains valid.
+    `owner_did` None: an administrator may rotate any key.
+    Rejections: NOT_FOUND, CONFLICT (it has expired). Result: {"id", "previous_ends_ms"}.
     """
 
     key_id: str
@@ -73,11 +78,10 @@ class RotateKey(AuthorizedCommand, frozen=True, kw_only=True):
     owner_did: str | None
 
 
-# What the writer reads of API keys: single ones, how many an owner has, and which end with one.
-# An owner's key may have others that stand on it, and those again; all end with it.
+# Reads of API keys by the writer.
 
-# Of an owner's keys, and of those that stand on others, only what is live is read, as the indexes
-# `api_key_live` and `api_key_live_child` have it: an owner may have ended any number of them.
+# Only live keys are read, by the indexes `api_key_live` and `api_key_live_child`, because an owner
+# may have any number of ended keys.
 _IS_LIVE: Final = f"""revoked_ms IS NULL AND coalesce(expires_ms, {TIME_MS_MAX})
             > (extract(epoch FROM statement_timestamp()) * 1000)::bigint"""
 _KEYS: Final = f"""
@@ -112,30 +116,30 @@ async def read_keys(connection: Connection, ids: Collection[str]) -> dict[str, K
 
 
 async def count_keys(connection: Connection, owner_did: str) -> int:
-    """Return how many live API keys an owner has."""
+    """Return the number of an owner's live API keys."""
     ((count,),) = await fetch(connection, _COUNT, {"owner": owner_did})
     return int(count)
 
 
 async def keys_below(connection: Connection, key_id: str) -> list[str]:
-    """Return the id of a key and of every live key that stands on it, parents first."""
+    """Return the id of a key and of every live key derived from it, parents first."""
     return [found for found, _ in await fetch(connection, _LIVE, {"id": key_id, "owner": None})]
 
 
 async def others_keys_below(connection: Connection, owner_did: str) -> list[str]:
-    """Return the ids of other owners' live keys that stand on a key of this owner."""
+    """Return the ids of other owners' live keys that are derived from keys of this owner."""
     rows = await fetch(connection, _LIVE, {"id": None, "owner": owner_did})
     return [key_id for key_id, did in rows if did != owner_did]
 
 
-# Planning API keys: a key made with another stands on it, and ends with it. The writer sees every
-# creation and every revocation in one order, so no key is made with one that has ended.
+# Plans. The writer sees all creations and revocations in one order, so no key can be created with a
+# key that has ended.
 
 
 async def load_parent(
     connection: Connection, command: CreateKey, read_set: ReadSet
 ) -> tuple[KnownKey | None, int]:
-    """Return the key that a new one is made with, and how many keys its owner has."""
+    """Return the parent of a new key, and the number of live keys of the new key's owner."""
     parent_id = command.parent_id or ""
     known = await read_keys(connection, [parent_id])
     return known.get(parent_id), await count_keys(connection, command.owner_did)
@@ -144,7 +148,7 @@ async def load_parent(
 async def load_ended(
     connection: Connection, command: RevokeKey, read_set: ReadSet
 ) -> tuple[KnownKey | None, list[str]]:
-    """Return a key, and the ids of all that end with it, its own first."""
+    """Return a key, and the ids of all keys that end with it, its own first."""
     known = await read_keys(connection, [command.key_id])
     return known.get(command.key_id), await keys_below(connection, command.key_id)
 
@@ -152,13 +156,13 @@ async def load_ended(
 async def load_rotated(
     connection: Connection, command: RotateKey, read_set: ReadSet
 ) -> KnownKey | None:
-    """Return the key that gets another secret."""
+    """Return the key whose secret is replaced."""
     return (await read_keys(connection, [command.key_id])).get(command.key_id)
 
 
 @plans(CreateKey, load=load_parent, outlives_credential=True)
 def plan_create_key(command: CreateKey, batch: Batch) -> Result:
-    """Store an API key by its hash; the key itself never comes here."""
+    """Store an API key by the hash of its secret; the secret itself never reaches the ledger."""
     parent, count = batch.loaded
     depth = 0 if command.parent_id is None else _depth_below(command, parent, batch)
     if command.owner_keys_max is not None and count >= command.owner_keys_max:
@@ -188,7 +192,7 @@ def plan_create_key(command: CreateKey, batch: Batch) -> Result:
 
 @plans(RevokeKey, load=load_ended, outlives_credential=True)
 def plan_revoke_key(command: RevokeKey, batch: Batch) -> Result:
-    """End an API key that belongs to the one who asks (or an admin), and all that stand on it."""
+    """Revoke an API key of the caller (or of anyone, for an administrator) and its derived keys."""
     known: KnownKey | None
     ended: list[str]
     known, ended = batch.loaded
@@ -207,9 +211,9 @@ def plan_revoke_key(command: RevokeKey, batch: Batch) -> Result:
 
 @plans(RotateKey, load=load_rotated, outlives_credential=True)
 def plan_rotate_key(command: RotateKey, batch: Batch) -> Result:
-    """Put another hash in the place of a live key's, and keep the one of now for the overlap.
+    """Replace the hash of a live key, and store the current hash for the overlap.
 
-    The one of an earlier rotation ends with it: a key is known by two hashes at most.
+    If an overlap of an earlier rotation still runs, it ends: at most two hashes are valid.
     """
     known: KnownKey | None = batch.loaded
     if known is None or command.owner_did not in (None, known.owner_did):
@@ -235,9 +239,9 @@ def plan_rotate_key(command: RotateKey, batch: Batch) -> Result:
 
 
 def _depth_below(command: CreateKey, parent: KnownKey | None, batch: Batch) -> int:
-    """Return how many keys the new one stands on.
+    """Return the number of ancestors of a new key.
 
-    Raises: Refusal; the parent has ended, outlives the new key, or stands on too many itself.
+    Raises: Refusal; the parent has ended, expires before the new key, or has too many ancestors.
     """
     if parent is None or (parent.expires_ms is not None and parent.expires_ms <= batch.clock_ms):
         raise Refusal(ErrorCode.UNAUTHORIZED, f"the creating key {command.parent_id} has ended")
@@ -258,12 +262,12 @@ def _depth_below(command: CreateKey, parent: KnownKey | None, batch: Batch) -> i
 
 
 def end_api_keys(owner_did: str, others: Iterable[str], batch: Batch) -> None:
-    """End every API key of a DID, whose credentials were another's, and all that stand on them.
+    """End every API key of a DID, and all keys derived from them, because the DID changes hands.
 
-    A key that one of them has made for another owner, and that does not stand on it, stays.
+    A key that one of them has created for another owner stays if it is not derived from it.
 
     Args:
-        others: the keys of other owners that stand on one of the DID's.
+        others: the ids of other owners' keys that are derived from the DID's keys.
     """
     for key_id in others:
         batch.put(REVOKED_KEYS, key_id, {"id": key_id})
@@ -292,6 +296,6 @@ _STANDINGS: Final = sql.text(
 
 
 async def standing_rows(reader: LedgerReader, dids: Sequence[str]) -> dict[str, RowDict]:
-    """Return what is stored of these DIDs; one that is not here has no row."""
+    """Return the stored state of DIDs by DID; a DID that the ledger does not know is left out."""
     rows = await reader.rows(_STANDINGS, {"dids": list(dids)})
     return {row["did"]: row for row in rows}

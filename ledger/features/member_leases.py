@@ -1,4 +1,4 @@
-"""The cluster as it is committed, and the leases of its members.
+"""The committed members and shards of the cluster, and the leases of the members.
 
 Decision workflow-owners-and-shards.
 """
@@ -19,21 +19,21 @@ from ledger.code_version import CODE_VERSION
 from ledger.connections.connecting import fetch
 from ledger.writer.state_cache import KnownMember, StateCache
 
-# What is committed of members and shards: the map that renewals are answered with. Another value
-# than the state cache, which planning changes before anything is committed.
+# Renewals are answered with this copy of the committed members and shards, not with the state
+# cache, because planning changes the state cache before the commit.
 
 
 @dataclass(frozen=True)
 class CommittedCluster:
-    """Members that are not GONE, by id, and by shard who holds it. `version`: the id of the audit
-    entry of the newest change."""
+    """Members that are not GONE, by id, and the holder of each shard. `version`: the id of the
+    audit entry of the newest change."""
 
     version: int
     members: Mapping[str, KnownMember] = field(repr=False)
     shards: tuple[HeldShard, ...] = field(repr=False)
 
     def replaced(self) -> set[str]:
-        """Return the members at whose address another has joined since: they have ended."""
+        """Return the members at whose address a newer member has joined; they have ended."""
         newest: dict[str, str] = {}
         for member in sorted(self.members, key=lambda one: self.members[one].joined_ms):
             newest[self.members[member].address] = member
@@ -41,11 +41,11 @@ class CommittedCluster:
 
 
 def committed_cluster(cache: StateCache) -> CommittedCluster:
-    """Return a copy of a cache's members and shards; nothing may be planned on it meanwhile."""
+    """Return a copy of the members and shards of a cache, which must not be in use by planning."""
     return CommittedCluster(cache.map_version, dict(cache.members), tuple(cache.shards))
 
 
-# What the writer reads of members and shards: all of them whole, and which members are GONE.
+# Reads of members and shards by the writer.
 
 MAP_EVENTS: Final = (
     AuditEventType.MEMBER_JOINED,
@@ -56,10 +56,10 @@ MAP_EVENTS: Final = (
 
 
 async def load_cluster(connection: psycopg.AsyncConnection[Any], cache: StateCache) -> None:
-    """Read the members that are not GONE, all shards, and the version of this map.
+    """Load the members that are not GONE, all shards, and the version of this map.
 
-    The version is that of every writer: a member that knows the map need not be sent it again by
-    the next one.
+    The version is the same for every writer, so the next writer need not send the map again to a
+    member that has it.
     """
     members = await fetch(
         connection,
@@ -86,53 +86,52 @@ async def load_cluster(connection: psycopg.AsyncConnection[Any], cache: StateCac
 async def load_gone_members(
     connection: psycopg.AsyncConnection[Any], cache: StateCache, ids: Collection[str]
 ) -> None:
-    """Read which of these members are GONE."""
+    """Load which of these members are GONE."""
     query = "SELECT id FROM callboard.member WHERE id = ANY(%s) AND state = 'gone'"
     cache.gone_members.update(member for (member,) in await fetch(connection, query, (list(ids),)))
 
 
-# The leases of the cluster's members beside the writer: made once, outliving its stores. Follows
-# what is committed: a member that has joined is granted a lease, one that is GONE is forgotten,
-# and one at whose address another has joined has ended. `core/shards/leases.py` decides who
-# lives.
+# Leases of the members, in the memory of the writer's process. The object outlives the writer's
+# stores and follows the committed members: a joined member gets a lease, a GONE member is removed,
+# and the lease of a replaced member ends. `core/shards/leases.py` decides which members are live.
 
 
 class MemberLeases:
-    """Who lives, and what each member has last said of itself.
+    """Which members are live, and the newest report of each member.
 
     Args:
-        boot_ms: a monotonic clock that runs while the machine is suspended.
+        boot_ms: a monotonic clock in milliseconds that runs while the machine is suspended.
     """
 
     def __init__(self, boot_ms: Callable[[], int]) -> None:
         self._boot_ms = boot_ms
         self._table = LeaseTable(boot_ms())
-        # Of every member that is followed.
+        # By followed member: its newest renewal.
         self._told: dict[str, Renewal] = {}
 
     def is_live(self, member: str) -> bool:
-        """Say whether the shards of a member may not be taken."""
+        """Say whether a member is live, so that its shards may not be taken."""
         self._table.tick(self._boot_ms())
         return self._table.is_live(member)
 
     def may_take(self, member: str) -> bool:
         """Say to the plan of a Take whether a member's shards may be taken.
 
-        A member of which they may is not acknowledged until `end_takes`.
+        If so, no renewal of the member is acknowledged until `end_takes`.
         """
         self._table.tick(self._boot_ms())
         return self._table.may_take(member)
 
     def may_acknowledge(self, member: str) -> bool:
-        """Say whether a renewal of a member may be acknowledged: no Take from it is open."""
+        """Say whether a renewal of a member may be acknowledged: no Take of its shards is open."""
         return self._table.may_acknowledge(member)
 
     def end_takes(self) -> None:
-        """Note that the outcome of every Take that was planned is known."""
+        """Note that the outcomes of all planned Takes are known."""
         self._table.end_takes()
 
     def begin(self, cluster: CommittedCluster) -> None:
-        """Grant every member a first lease: another writer may have renewed theirs until now."""
+        """Grant every member a first lease, because another writer may have renewed leases."""
         self._table.tick(self._boot_ms())
         for member in cluster.members:
             self._table.grant_first(member)
@@ -140,7 +139,7 @@ class MemberLeases:
         self.follow(cluster)
 
     def follow(self, cluster: CommittedCluster) -> None:
-        """Grant, forget and end leases as the committed members say."""
+        """Grant, remove and end leases according to the committed members."""
         self._table.tick(self._boot_ms())
         for member in self._told.keys() - cluster.members.keys():
             self._table.forget(member)
@@ -152,9 +151,9 @@ class MemberLeases:
             self._table.end(member)
 
     def renew(self, renewal: Renewal) -> bool:
-        """Note a member's sign of life and its counts; return whether it is a member still.
+        """Note a member's renewal and its report; return whether it is still a member.
 
-        A question without a member is answered as one of a member.
+        A renewal without a member's name only reads the map; return True.
         """
         self._table.tick(self._boot_ms())
         if not renewal.member:
@@ -172,13 +171,13 @@ class MemberLeases:
         epoch: int,
         audit_id: int,
     ) -> list[Lease]:
-        """Return the answer to each renewal.
+        """Return the lease for each renewal.
 
         Args:
-            asked: each with what `renew` has returned.
-            cluster: what is committed.
-            epoch: the ledger's.
-            audit_id: of the newest audit entry that is committed.
+            asked: (renewal, the result of `renew` for it) pairs.
+            cluster: the committed members and shards.
+            epoch: the epoch of the ledger's writer.
+            audit_id: the id of the newest committed audit entry.
         """
         views = tuple(self._view(member, known) for member, known in cluster.members.items())
         version = cluster_version((one.version for one in views), CODE_VERSION)
@@ -206,6 +205,6 @@ class MemberLeases:
             load=told.load,
             is_live=self._table.is_live(member),
             open_calls=told.open_calls,
-            # What it said before it was resumed is of the past.
+            # A report from before a member was resumed is out of date.
             is_drained=told.is_drained and known.state is MemberState.DRAINING,
         )

@@ -1,4 +1,4 @@
-"""Names of agents: registered, renewed, transferred and released.
+"""Names of agents: register, renew, transfer and release them.
 
 Reference: features.md (Names). Decision agent-identity.
 """
@@ -22,10 +22,10 @@ from ledger.writer.read_set import ReadSet
 
 
 class RegisterName(OwnersCommand, frozen=True, kw_only=True):
-    """Register a name for an agent, for so many calendar months from now; its owner's act.
+    """Register a name for an agent for `months` calendar months. Only the agent's owner may do so.
 
-    `owner_names_max`, `agent_names_max`: names of one owner and of one agent, at most.
-    `needs_proof`: an unproven claim is not enough (the setting `claims`).
+    `owner_names_max`, `agent_names_max`: maximum names of one owner and of one agent.
+    `needs_proof`: the claim must be proven (the setting `claims`).
     Rejections: NOT_FOUND (no such agent), FORBIDDEN, NAME_TAKEN, CONFLICT (too many names).
     Result: {"agentDid", "ownerDid", "registeredMs", "expiresMs"}.
     """
@@ -39,10 +39,10 @@ class RegisterName(OwnersCommand, frozen=True, kw_only=True):
 
 
 class RenewName(OwnersCommand, frozen=True, kw_only=True):
-    """Let a name expire so many calendar months later; its owner's act.
+    """Extend a name by `months` calendar months. Only the name's owner may do so.
 
-    Rejections: NOT_FOUND (also: expired), FORBIDDEN, INVALID_REQUEST (too far ahead).
-    Result: as of `RegisterName`.
+    Rejections: NOT_FOUND (also for an expired name), FORBIDDEN, INVALID_REQUEST (too far ahead).
+    Result: as for `RegisterName`.
     """
 
     name: str
@@ -50,11 +50,12 @@ class RenewName(OwnersCommand, frozen=True, kw_only=True):
 
 
 class TransferName(OwnersCommand, frozen=True, kw_only=True):
-    """Give a name to another agent, and to that one's owner.
+    """Transfer a name to another agent, and to the owner of that agent.
 
-    To an agent of another owner the name's owner can only offer it; that owner's same command takes
-    it. Rejections: NOT_FOUND (the name or the agent), FORBIDDEN, CONFLICT (too many names).
-    Result: as of `RegisterName`, and {"isTransferred": bool}.
+    If the agent has another owner, the name's owner can only offer the name; the agent's owner
+    accepts with the same command.
+    Rejections: NOT_FOUND (the name or the agent), FORBIDDEN, CONFLICT (too many names).
+    Result: as for `RegisterName`, and {"isTransferred": bool}.
     """
 
     name: str
@@ -65,19 +66,19 @@ class TransferName(OwnersCommand, frozen=True, kw_only=True):
 
 
 class ReleaseName(OwnersCommand, frozen=True, kw_only=True):
-    """End a name before its time, its owner's act; or one that has expired, the service's.
+    """Release a name. Its owner may do so at any time, the service when the name has expired.
 
-    `expired_ms`: when it expired, None for its owner's act. Rejections: NOT_FOUND, FORBIDDEN;
-    CONFLICT, not stored, where it does not expire then. Result: {"releasedMs"}.
+    `expired_ms`: when it expired; None if its owner releases it. Rejections: NOT_FOUND, FORBIDDEN;
+    CONFLICT, not stored, if the name does not expire at that time. Result: {"releasedMs"}.
     """
 
     name: str
     expired_ms: int | None = None
 
 
-# Planning names: registered, renewed, transferred and released. A name is taken until it expires,
-# whether or not its release is on the chain yet. No caller can put a name on another's agent:
-# what is offered counts for nothing until that one's owner takes it.
+# Plans. A name is taken until it expires, even if its release is not in the audit log yet. No
+# caller
+# can give a name to an agent of another owner: an offer has no effect until that owner accepts it.
 
 NameCommand = RegisterName | RenewName | TransferName | ReleaseName
 
@@ -86,7 +87,7 @@ SELECT agent_did, owner_did, counted_did, registered_ms, expires_ms, offered_did
     released_ms IS NOT NULL
 FROM callboard.agent_name WHERE name = %(name)s
 """
-# How many other names count for the owner of an agent, and for the agent.
+# The number of other names that count towards the maximums of an agent's owner and of the agent.
 _COUNTS: Final = """
 SELECT (
     SELECT count(*) FROM callboard.agent_name
@@ -101,9 +102,10 @@ SELECT (
 
 @dataclass(frozen=True, slots=True)
 class KnownName:
-    """A name that was registered: for whom, by whom, until when, to whom it is offered.
+    """A name that was registered: its agent, owner, times, and the agent to which it is offered.
 
-    `counted_did`: the owner for whose bound it counts, who has registered or taken it.
+    `counted_did`: the owner towards whose maximum of names it counts, who registered or accepted
+    it.
     """
 
     agent_did: str
@@ -115,13 +117,13 @@ class KnownName:
     is_released: bool = False
 
     def is_live(self, at_ms: int) -> bool:
-        """Say whether the name is taken at a time, milliseconds."""
+        """Say whether the name is taken at a time, Unix milliseconds."""
         return not self.is_released and at_ms < self.expires_ms
 
 
 @dataclass(frozen=True, slots=True)
 class NameReads:
-    """A name, and how many others count for the owner of the agent that gets it, and for it."""
+    """A name, and the number of other names of the new agent's owner and of the new agent."""
 
     known: KnownName | None
     owner_names: int = 0
@@ -129,7 +131,7 @@ class NameReads:
 
 
 async def load_name(connection: Connection, command: NameCommand, read_set: ReadSet) -> NameReads:
-    """Return what is stored of a name, and the counts that its new agent's bounds are about."""
+    """Return a name, and the counts that are compared with the maximums."""
     rows = await fetch(connection, _NAME, {"name": command.name})
     known = KnownName(*rows[0]) if rows else None
     if known is not None:
@@ -144,7 +146,7 @@ async def load_name(connection: Connection, command: NameCommand, read_set: Read
 
 @plans(RegisterName, load=load_name, outlives_credential=True)
 def plan_register_name(command: RegisterName, batch: Batch) -> Result:
-    """Register a name that is free for an agent of the caller's."""
+    """Register a free name for an agent of the caller."""
     agent = batch.agent(command.agent_did)
     if agent.owner_did != command.actor_did and not command.is_admin:
         raise forbidden(
@@ -169,7 +171,7 @@ def plan_register_name(command: RegisterName, batch: Batch) -> Result:
 
 @plans(RenewName, load=load_name, outlives_credential=True)
 def plan_renew_name(command: RenewName, batch: Batch) -> Result:
-    """Let a name of the caller's expire later."""
+    """Extend a name of the caller."""
     known = _owned(command, batch)
     expires_ms = add_months(known.expires_ms, command.months)
     if expires_ms > add_months(batch.clock_ms, AHEAD_MONTHS_MAX):
@@ -183,7 +185,7 @@ def plan_renew_name(command: RenewName, batch: Batch) -> Result:
 
 @plans(TransferName, load=load_name, outlives_credential=True)
 def plan_transfer_name(command: TransferName, batch: Batch) -> Result:
-    """Give a name to an agent whose owner wants it: the caller's own, or who takes an offer."""
+    """Transfer a name within the caller's agents, accept an offered name, or offer a name."""
     known, agent = _live(command.name, batch), batch.agent(command.agent_did)
     is_taking = (known.offered_did, agent.owner_did) == (command.agent_did, command.actor_did)
     is_giving = command.is_admin or known.owner_did == command.actor_did
@@ -205,7 +207,7 @@ def plan_transfer_name(command: TransferName, batch: Batch) -> Result:
 
 @plans(ReleaseName, load=load_name, is_asked_again=True, outlives_credential=True)
 def plan_release_name(command: ReleaseName, batch: Batch) -> Result:
-    """End a name: its owner does before its time, the service when it has expired."""
+    """Release a name: for its owner, or for the service after it has expired."""
     if command.expired_ms is None:
         known = _owned(command, batch)
     else:
@@ -245,7 +247,7 @@ def _owned(command: RenewName | ReleaseName, batch: Batch) -> KnownName:
 
 
 def _check_room(command: RegisterName | TransferName, owner_did: str, reads: NameReads) -> None:
-    """Refuse another name of an agent or of its owner beyond either bound."""
+    """Refuse a name above the maximum of the agent or of its owner."""
     for holder, count, most in (
         (owner_did, reads.owner_names, command.owner_names_max),
         (command.agent_did, reads.agent_names, command.agent_names_max),
@@ -263,7 +265,7 @@ def _stored(
     batch: Batch,
     **more: Any,
 ) -> Result:
-    """Store a name as it is now; record and answer it."""
+    """Store a name, record the event, and return the result."""
     batch.store(AGENT_NAMES, command.name, name, name=command.name)
     payload = {
         "agentDid": name.agent_did,

@@ -1,8 +1,9 @@
-"""Nonces of signed requests: each is taken once, whichever replica asks, also after a restart.
+"""Nonces of signed requests: each nonce is accepted once, by all replicas and across restarts.
 
-Operational rows, but they wait for the disk: a nonce that a crash forgot could be replayed. Whether
-a signature is of now is judged here once more, by the one clock that all replicas share. A row may
-go when its signature is too old by that clock. Decision signed-requests-and-claims.
+Nonces are operational rows, but their commits wait for the disk: a nonce lost in a crash could be
+replayed. The age of a signature is checked here once more by the database's clock, which all
+replicas share. A row may be deleted when its signature is too old by that clock. Decision
+signed-requests-and-claims.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ from core.trust.requests.request_signature import AGE_S_MAX
 from ledger.connections.old_rows import OldRows
 from ledger.connections.pools import OperationalPool
 
-# A statement takes some milliseconds, for which the next batch of nonces waits.
+# Bounded, so that the next batch of nonces waits only some milliseconds for a deletion.
 SWEPT_ROWS_MAX: Final = 500
-# Beyond its age, so that a clock that is set back a little opens no gap.
+# Longer than the maximum age, so that a clock that is set back a little opens no gap.
 _KEPT_S: Final = AGE_S_MAX + 60
 
 _NOW_S: Final = "floor(extract(epoch FROM clock_timestamp()))::bigint"
-# In the order of the hashes, so that two batches with the same ones do not wait for each other.
-# A signature of before the database's start is refused: a database that was restored from a copy
-# has lost nonces.
+# In the order of the hashes, so that two batches with equal nonces do not deadlock. A signature
+# from
+# before the database's start is refused, because a database restored from a copy has lost nonces.
 _TAKE: Final = sql.text(
     f"""
     INSERT INTO callboard.request_nonce (hash, expires_s)
@@ -60,7 +61,7 @@ _SWEEP: Final = sql.text(
 
 
 class Nonce(NamedTuple):
-    """A nonce of a signer, and when its signature was created, Unix seconds."""
+    """A signer's nonce, and when its signature was created, Unix seconds."""
 
     did: str
     text: str
@@ -68,12 +69,12 @@ class Nonce(NamedTuple):
 
     @property
     def hash(self) -> bytes:
-        """What is stored of it, 32 bytes."""
+        """The stored hash, 32 bytes."""
         return hashlib.sha256(f"{self.did}\n{self.text}".encode()).digest()
 
 
 class NonceStore(OperationalPool):
-    """The nonces that were used, written as the role `ops_writer`."""
+    """The used nonces, written as the role `ops_writer`."""
 
     name, is_durable = "callboard-nonces", True
 
@@ -87,17 +88,17 @@ class NonceStore(OperationalPool):
         await super().close()
 
     async def take(self, nonces: Sequence[Nonce]) -> list[bool]:
-        """Take nonces; return for each whether it is new and its signature of now.
+        """Take nonces; return for each whether it is new and its signature is recent.
 
         Args:
-            nonces: of one batch; of equal ones the first is new.
+            nonces: one batch; of equal nonces the first is new.
 
         Raises:
-            ServiceError: LEDGER_UNAVAILABLE; whether they are taken is not known.
+            ServiceError: LEDGER_UNAVAILABLE; it is unknown whether the nonces are taken.
         """
         self.old.remove_soon()
         hashes = [nonce.hash for nonce in nonces]
-        # Of equal ones in a statement PostgreSQL stores one.
+        # Of equal nonces in one statement Postgres stores one.
         values = {"hashes": hashes, "created": [nonce.created_s for nonce in nonces]}
         taken = {bytes(row["hash"]) for row in await self.rows(_TAKE, values)}
         answers = []

@@ -1,4 +1,4 @@
-"""The index of what agents offer, and the offers that a search ranks.
+"""The index of agents' offers, and the search that ranks offers by words.
 
 Reference: features.md (Discovery).
 """
@@ -27,52 +27,51 @@ from ledger.reads.reader import LedgerReader
 from ledger.reads.stored import RowDict
 from ledger.schema import typed
 
-# How many rows a step of work in the background takes: half as many after one that took too long.
-# What is begun again as it was would end as it did.
+# How many rows a step of background work takes: half as many after a step that took too long. A
+# repeat with the same size would fail again.
 
 
 class StepRows:
-    """The size of the next step: a part of what a step takes where none has failed."""
+    """The size of the next step: the usual size, halved for each failure."""
 
     def __init__(self) -> None:
-        # One for each step that failed, one less for each that did not.
+        # Rises by one with each failed step and falls by one with each successful one.
         self._halvings = 0
 
     def of(self, most: int) -> int:
-        """Return how many rows the next step takes, 1 to `most`."""
+        """Return the number of rows of the next step, 1 to `most`."""
         return max(1, most >> self._halvings)
 
     def note_failed(self, most: int) -> None:
-        """Note that a step failed, where a step takes so many rows at most."""
+        """Note that a step failed, with its maximum number of rows."""
         self._halvings = min(self._halvings + 1, most.bit_length())
 
     def note_done(self) -> None:
-        """Note that a step was done."""
+        """Note that a step succeeded."""
         self._halvings = max(0, self._halvings - 1)
 
 
-# The index of what agents offer, kept outside the writer: its callers have cards parsed. The
-# writer only notes which agents have changed. A step reads their cards, makes lexemes of them in
-# a thread (`core/planning/lexemes.py`) and stores these: a bounded number of agents and bytes. A
-# registration waits until a step has read its own cards, which it reads first. A search for work
-# calls a step first, too.
+# The index is kept outside the writer, which only notes the agents that have changed. A step reads
+# their cards, makes lexemes of them in a thread (`core/planning/lexemes.py`) and stores these. Each
+# step is limited in agents and bytes. A registration waits until a step has read its card; that
+# step reads the awaited cards first. Searches for capabilities run steps first, too.
 
 log = logging.getLogger("callboard.ledger")
 
-# Agents in one step, and bytes of their cards: a fifth of a second of parsing.
+# Agents per step and bytes of their cards; parsing these takes a fifth of a second.
 ROWS_MAX: Final = 500
-# The server ends one that takes longer, and the next one reads half as many agents: what is begun
-# again as it was would end as it did. Shorter than a caller waits, so that the work ends as well.
+# The server aborts a step that takes too long (`statement_timeout_ms`), and the next one reads half
+# as many agents. The timeout is shorter than a caller waits, so the step ends before its caller.
 BYTES_MAX: Final = 1024 * 1024
-# A search waits for so many transactions at most; what is due then is found by a later one.
+# A search runs at most so many steps; the rest of the changed cards is read later.
 STEPS_MAX: Final = 4
-# A registration waits so long: when more is due, its offers are found later.
+# A registration waits at most so long; after that its offers are found later.
 FOLLOWED_MAX_S: Final = 5.0
-# Offers of one owner that words find, the earlier registered ones.
+# Offers of one owner that searches by words find: the earliest registered ones.
 OWNER_OFFERS_MAX: Final = 20_000
 
-# A condition of searches on an offer `h`: what has changed since it was read is left out, as it may
-# have been taken back; so are agents that are revoked, and those that are hidden from the viewer.
+# A condition on an offer `h`. It leaves out agents whose change was not indexed yet, because the
+# offer may be gone, revoked agents, and agents that are hidden from the viewer.
 IS_CURRENT: Final = f"""
     NOT EXISTS (SELECT 1 FROM callboard.offer_due d WHERE d.did = h.did)
         AND NOT {IS_REVOKED.format(did="h.did")} AND NOT {IS_HIDDEN.format(did="h.did")}
@@ -88,16 +87,16 @@ _STORE: Final = sql.text(
 
 
 class OfferIndex(OperationalPool):
-    """Brings the index up to date, on a connection of its own."""
+    """Brings the index up to date, on its own connection."""
 
     name, is_durable = "callboard-offers", False
-    # Of one step.
+    # The timeout of one step.
     statement_timeout_ms = 2_000
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
         self._step_rows = StepRows()
-        # Agents whose registrations wait for the next run, which reads these first.
+        # Agents whose registrations wait for the next run, which reads their cards first.
         self._awaited: set[str] = set()
         self._reads = MergedRuns("reading changed cards", self._index_next)
 
@@ -107,7 +106,7 @@ class OfferIndex(OperationalPool):
         await super().close()
 
     async def catch_up(self) -> None:
-        """Read the cards that have changed, up to a bound; those of a slow step are read later.
+        """Index changed cards, up to `STEPS_MAX` steps; stop after a step that takes too long.
 
         Raises:
             ServiceError: LEDGER_UNAVAILABLE.
@@ -126,35 +125,35 @@ class OfferIndex(OperationalPool):
                 return
 
     def follow(self) -> None:
-        """Read all cards that have changed, in the background."""
+        """Index all changed cards in the background."""
         self._reads.soon()
 
     async def followed(self, dids: Iterable[str]) -> None:
-        """Return when the cards of these agents were read, or after `FOLLOWED_MAX_S`."""
+        """Return when the cards of these agents are indexed, or after `FOLLOWED_MAX_S`."""
         self._awaited.update(dids)
         with suppress(TimeoutError):
             async with asyncio.timeout(FOLLOWED_MAX_S):
                 await self._reads.done()
 
     async def _index_next(self) -> None:
-        """Read all awaited cards, and some others; have the next ones read if there were any."""
+        """Index all awaited cards and some others; schedule the next run if there were any."""
         awaited, self._awaited = self._awaited, set()
         while True:
             try:
                 read = await self.index_some(awaited)
             except ServiceError as error:
-                # The next step reads half as many.
+                # The next step reads half as many agents.
                 if error.code is not ErrorCode.OVERLOADED or self._step_rows.of(ROWS_MAX) == 1:
                     raise
                 continue
-            if not awaited & read:  # they are read first, so none of them is due
+            if not awaited & read:  # awaited cards come first, so none of them is left
                 break
             awaited = awaited - read
         if read:
             self._reads.soon()
 
     async def index_some(self, awaited: Collection[str] = ()) -> set[str]:
-        """Read some cards that have changed; return their agents.
+        """Index some changed cards; return the agents of these cards.
 
         Args:
             awaited: the cards of these agents are read first.
@@ -177,12 +176,12 @@ class OfferIndex(OperationalPool):
 
 
 def _build_offers(rows: Sequence[RowDict]) -> dict[str, list[Any]]:
-    """Return the arguments of `store_offers` for agents that were read."""
+    """Return the arguments of `store_offers` for the agents of these rows."""
     offers: list[tuple[str, str, str, str]] = []
     for row in rows:
-        # An agent that is not active has no card here.
+        # The row of an inactive agent has no card.
         card = read_json(row["card"] or "{}")
-        # A card that is not a card of capabilities is found by nothing.
+        # A card without a list of capabilities has no offers.
         said = {one.get("id"): one for one in _capabilities(card)}
         for capability_id, offered in said.items():
             if not isinstance(capability_id, str):
@@ -205,22 +204,22 @@ def _capabilities(card: Any) -> list[dict[str, Any]]:
     return [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
 
 
-# The offers that a search ranks, and how well their words fit: what all searches share. The
-# statement takes the offers of the rarest words first. An offer of a word that very many offers
-# have is looked for among the first offers of each owner. So a search looks at some thousand
-# offers, however many there are, and takes at most `HITS_MAX`. They are ranked here: by the
-# rarity of the words that they have and by the place where they have them. A capability that is
-# named by its id comes first.
+# Searches for offers. The statement takes the offers of the rarest words first. For a word that
+# very
+# many offers have, it reads only the first offers of each owner. So a search reads some thousand
+# offers, however many there are, and takes at most `HITS_MAX`. These are ranked here by the rarity
+# of their words and by where the words occur. A capability whose id is the searched text is first.
 
-# Offers that a search ranks at most.
+# Maximum number of offers that a search ranks.
 HITS_MAX: Final = 150
-# All offers of a word are read up to so many; of more, those among the first offers of each owner.
+# A word with at most RARE_MAX offers is looked up completely. For a more frequent word, WALKED_MAX
+# offers are read in the order of their place among their owner's offers.
 RARE_MAX: Final = 2_000
 WALKED_MAX: Final = 4_000
-# The rarest words of a text, which are looked for.
+# A search uses so many of the rarest words of its text.
 WORDS_MAX: Final = 48
 
-# Weights of a word by where an offer has it, and of an id.
+# Weights of a word by where it occurs in an offer, and of an exact id.
 _IN_ID, _IN_NAME, _SAID, _IN_FIELD, _EXACT = 1.0, 0.4, 0.2, 0.1, 1_000.0
 
 _COLUMNS: Final = "did, capability_id, owner_did, place, number, version, words"
@@ -248,7 +247,7 @@ _BY_WORDS: Final = f"""
             AND (w.before IS NULL OR NOT words @@ w.before::tsquery) LIMIT %(each)s)
     ) o LIMIT {{hits_max}}
 """
-# Joined one by one: a plan that was made when a table was small never reads it whole.
+# Lateral joins: a plan made when a table was small never reads the whole table.
 _STATEMENT: Final = """
     WITH asked AS MATERIALIZED (
         SELECT ARRAY(SELECT mark::tsquery FROM unnest(%(marks)s::text[]) WITH ORDINALITY m(mark, n)
@@ -269,9 +268,9 @@ _STATEMENT: Final = """
 
 
 class Hit(NamedTuple):
-    """An offer that a search ranks: `fit`, how well its words fit; `row`: of the statement.
+    """An offer with its rank. `fit`: how well its words fit. `row`: the row of the statement.
 
-    `said`, `fields`: the stems that were found in what the agent says, and in names of fields.
+    `said`, `fields`: the stems found in the agent's texts, and in names of fields.
     """
 
     fit: float
@@ -282,10 +281,10 @@ class Hit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """The words of a search that some offer has, the rarest first.
+    """The words of a search that at least one offer has, rarest first.
 
-    `counts`: how many offers have each. `marks`: what is looked for in an offer: the lexeme, its
-    stem, and its weight.
+    `counts`: by word, the number of offers. `marks`: (lexeme, its stem, its weight) to match in an
+    offer.
     """
 
     counts: Mapping[str, int]
@@ -293,7 +292,7 @@ class Words:
 
     @property
     def wanted(self) -> list[str]:
-        """The lexemes of which an offer must have one."""
+        """The lexemes of which an offer must have at least one, rarest first."""
         return sorted(self.counts, key=self.counts.__getitem__)
 
     def rank(self, row: RowDict) -> Hit:
@@ -313,10 +312,11 @@ class Words:
 
 
 async def find_words(reader: LedgerReader, text: str, *, has_fields: bool, caller: str) -> Words:
-    """Return the words of a text that some offer has.
+    """Return the words of a text that at least one offer has.
 
     Args:
         has_fields: whether names of fields count.
+        caller: the DID that searches; callers take turns.
     """
     stems = search_lexemes(text)
     if not stems:
@@ -345,14 +345,14 @@ async def find_hits(
     each: int | None = None,
     values: Mapping[str, Any] | None = None,
 ) -> list[Hit]:
-    """Return the offers that a search ranks, each once.
+    """Return the offers that match, unsorted, each once.
 
     Args:
-        caller: the DID that searches, which finds no agents that are hidden from it.
-        near: SQL that selects them; None: those that have one of the words.
-        most: how many offers are taken; None: `HITS_MAX`.
-        each: how many offers of one word are taken; None: as many.
-        values: of the parameters of `near`.
+        caller: the DID that searches; agents that are hidden from it are left out.
+        near: SQL that selects the offers; None: offers that have one of the words.
+        most: maximum number of offers; None: `HITS_MAX`.
+        each: maximum number of offers per word; None: `most`.
+        values: values of the parameters of `near`.
     """
     wanted = words.wanted
     if near is None and not wanted:
@@ -381,7 +381,7 @@ def _statement(
 
 
 def any_of(words: Words) -> str:
-    """Return the query of offers that have one of the words, which no offer meets without words."""
+    """Return the tsquery for offers with any of the words; without words it matches no offer."""
     return " | ".join(map(_quoted, words.wanted))
 
 

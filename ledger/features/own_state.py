@@ -1,4 +1,4 @@
-"""This deployment as its peers see it: its DID, keys and figures; signed requests to peers.
+"""What this deployment tells its peers: its DID, keys, figures and trust events; signs requests.
 
 Reference: features.md (Peers), http.md (Authentication).
 """
@@ -28,7 +28,7 @@ from ledger.reads.agent_pages import IS_REVOKED
 from ledger.reads.reader import LedgerReader
 from ledger.schema import typed
 
-# Agents whose cards are read for the offers, and the size of a card that is read.
+# Maximum number of agents whose cards are read for the offers, and maximum size of a card.
 _AGENTS_MAX: Final = 10_000
 _CARD_BYTES_MAX: Final = 32 * 1024
 _NUL: Final = r"\u0000"
@@ -50,14 +50,14 @@ _COUNTS: Final = sql.text(
         (SELECT count(*) FROM callboard.member WHERE state <> 'gone') AS owners
     """
 )
-# Of an agent `a`: only members of its subnet may learn of it.
+# For an agent `a`: only members of its private subnet may learn of it.
 _IS_PRIVATE: Final = """EXISTS (
     SELECT FROM callboard.subnet s WHERE s.id = a.subnet_id AND s.policy_type = 'private')
 """
 # The cheapest fixed price of each capability. An agent without a price works for the registered
-# one, or for nothing; one that asks for more than the registered price gets no work. Left out are
-# cards with U+0000, which Postgres does not read, and cards of private subnets: who may use one is
-# decided here alone.
+# price, or for nothing; an agent above the registered price gets no work. Left out are cards with
+# U+0000, which Postgres cannot parse, and cards of private subnets, because only this deployment
+# decides who may use them.
 _OFFERS: Final = sql.text(
     f"""
     WITH live AS MATERIALIZED (
@@ -117,7 +117,7 @@ async def read_own_did(reader: LedgerReader) -> str:
 
 
 async def read_own_identity(reader: LedgerReader, settings: Settings) -> OwnIdentity:
-    """Return what this deployment signs with.
+    """Return the DID, key and rotations of this deployment.
 
     Raises:
         ServiceError: LEDGER_UNAVAILABLE; INTERNAL_ERROR: the signing key cannot be decrypted with
@@ -159,12 +159,13 @@ async def read_trust_events(
 ) -> tuple[list[dict[str, Any]], int]:
     """Return revocations and new keys of agents after an audit entry.
 
-    Agents of private subnets are left out: a peer is no member of one.
+    Agents of private subnets are left out, because a peer cannot be a member.
 
     Args:
-        events_max: of a page; all events of its last audit entry belong to it, too.
+        after: the id of the audit entry up to which the peer has read.
+        events_max: size of a page; it also contains all events of its last audit entry.
 
-    Returns: the events, and the audit entry up to which the page has all of them.
+    Returns: the events, and the audit entry up to which the page is complete.
     """
     newest = await newest_entry_id(reader)
     rows = await reader.rows(_TRUST, {"after": after, "newest": newest, "most": events_max})
@@ -187,14 +188,14 @@ def _proof_in(body: str) -> str:
     return next(str(one["payload"]["proof"]) for one in events if one["type"] == rotated)
 
 
-# Signs requests to peers as this deployment, with its current key. md (Authentication).
-
-
 class RequestSigner:
-    """Signs requests; reads the key for the first one, and again after `forget`.
+    """Signs requests to peers as this deployment; reads the key for the first one and after
+    `forget`.
+
+    Reference: http.md (Authentication).
 
     Args:
-        reader: of the ledger's rows.
+        reader: reads the ledger's rows.
         keys: unseal the signing key.
     """
 
@@ -205,7 +206,7 @@ class RequestSigner:
         self._key: SigningKey | None = None
 
     def forget(self) -> None:
-        """Read the key again at the next request: a peer returned 401, so it may be rotated."""
+        """Read the key again for the next request: a peer returned 401, so it may be rotated."""
         self._key = None
 
     async def headers(self, method: str, url: str, body: bytes) -> dict[str, str]:
@@ -213,8 +214,8 @@ class RequestSigner:
 
         Args:
             method: in upper case.
-            url: as it is sent.
-            body: empty for none.
+            url: exactly as it is sent.
+            body: empty if there is none.
 
         Raises:
             ServiceError: LEDGER_UNAVAILABLE; INTERNAL_ERROR: the signing key cannot be decrypted
