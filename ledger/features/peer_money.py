@@ -1,6 +1,6 @@
 """The money of peers: payments for their work, and transfers out of a clearing account.
 
-Reads like those of `reader.py`, over the same pool. Reference: money.md (Work of peers).
+Reference: money.md (Work of peers).
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from ledger.writer.command_kind import plans
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import wallet_address
 
-# The attempts at a peer that ended in a time, with the payment for each: for its node, or for the
-# verification at the peer that rejected its result. Such a verification ends with its attempt.
+# Attempts at a peer that ended in a period, each with its payment: the payment of the node, or of
+# the verification by the peer that rejected the result. That verification ends with the attempt.
 _ORDERS: Final = """
 SELECT a.id, a.workflow_id, a.node, a.attempt, a.outcome, a.started_ms, a.completed_ms,
     coalesce(e.amount, 0) AS received_micro, coalesce(e.amount, 0) + coalesce(f.amount, 0)
@@ -116,10 +116,11 @@ async def order_rows(
     limit: int,
     before_id: int | None = None,
 ) -> list[RowDict]:
-    """Return a page of the orders of a clearing account that ended in a time, the newest first.
+    """Return a page of a clearing account's orders that ended in a period, newest first.
 
     Args:
-        before_id: the last row of the previous page.
+        start_ms, end_ms: the period, Unix milliseconds; the end is excluded.
+        before_id: the id of the last row of the previous page; None: the first page.
     """
     values = {"did": clearing_did, "start": start_ms, "end": end_ms, "most": limit}
     rows = await reader.rows(_PAGE, {**values, "before": before_id or _ID_MAX})
@@ -129,21 +130,20 @@ async def order_rows(
 async def ended_orders(
     reader: LedgerReader, clearing_did: str, start_ms: int, end_ms: int, *, limit: int
 ) -> dict[str, RowDict]:
-    """Return the orders of a clearing account that ended in a time, by their ids, the first ones
-    first."""
+    """Return a clearing account's orders that ended in a period by order id, oldest first."""
     values = {"did": clearing_did, "start": start_ms, "end": end_ms, "most": limit}
     return {_order_id(row): row for row in await reader.rows(_ENDED, values)}
 
 
 async def open_order_ids(reader: LedgerReader, clearing_did: str) -> set[str]:
-    """Return the ids of the orders of a clearing account whose attempts have not ended."""
+    """Return the ids of a clearing account's orders whose attempts have not ended."""
     return {_order_id(row) for row in await reader.rows(_OPEN, {"did": clearing_did})}
 
 
 async def order_sums(
     reader: LedgerReader, clearing_did: str, start_ms: int, end_ms: int
 ) -> dict[str, Any]:
-    """Return how many orders of a clearing account ended in a time, and what was paid for them."""
+    """Return the number of a clearing account's orders that ended in a period, and the sums."""
     (row,) = await reader.rows(_SUMS, {"did": clearing_did, "start": start_ms, "end": end_ms})
     return dict(row)
 

@@ -1,4 +1,4 @@
-"""Peers: added, removed, their keys and newest heartbeats.
+"""Peers: add and remove them; their keys, heartbeats and trust events.
 
 Reference: features.md (Peers).
 """
@@ -29,7 +29,7 @@ from ledger.writer.batch import Batch, Refusal, Result, conflict, invalid
 from ledger.writer.command_kind import Connection, plans
 from ledger.writer.read_set import ReadSet
 
-# Commands about peers and their plans: additions, removals and rotations of keys.
+# Commands and plans: add a peer, remove it, rotate its key.
 
 PEERS_MAX: Final = 100
 
@@ -47,10 +47,10 @@ SELECT (SELECT count(*) FROM callboard.peer WHERE removed_ms IS NULL),
 
 
 class AddPeer(AuthorizedCommand, frozen=True, kw_only=True):
-    """Add a peer, also one that was removed before.
+    """Add a peer, or add it again after it was removed.
 
-    Rejections: CONFLICT (the id or the DID is in use here), INVALID_REQUEST (this deployment
-    itself), QUOTA_EXCEEDED (`PEERS_MAX`). Result: {"id": str}.
+    Rejections: CONFLICT (the id or the DID is in use here), INVALID_REQUEST (the DID is that of
+    this deployment), QUOTA_EXCEEDED (`PEERS_MAX`). Result: {"id": str}.
     """
 
     peer_id: str
@@ -70,7 +70,7 @@ class RemovePeer(AuthorizedCommand, frozen=True, kw_only=True):
 class RotatePeerKey(Command, frozen=True, kw_only=True):
     """Replace the key of a peer by a key that its signed heartbeat has proven.
 
-    Rejections: CONFLICT (the peer was removed, or `former_key` is not its key any more).
+    Rejections: CONFLICT (the peer was removed, or `former_key` is no longer its key).
     """
 
     peer_id: str
@@ -81,7 +81,7 @@ class RotatePeerKey(Command, frozen=True, kw_only=True):
 async def _load(
     connection: Connection, command: AddPeer | RemovePeer | RotatePeerKey, read_set: ReadSet
 ) -> tuple[Any, ...]:
-    """Return the peers with the id or the DID; for an addition also other uses of the DID."""
+    """Return the peers with the id or the DID; for an addition, also other uses of the DID."""
     did = command.did if isinstance(command, AddPeer) else ""
     values = {"id": command.peer_id, "did": did}
     found = await fetch(connection, _PEERS, values)
@@ -137,7 +137,7 @@ def plan_rotate_peer_key(command: RotatePeerKey, batch: Batch) -> Result:
 
 
 def _present(code: ErrorCode, peer_id: str, batch: Batch) -> tuple[str, str, str, bool]:
-    """Return the row of a peer that was not removed.
+    """Return the row of the peer with an id, if it was not removed.
 
     Raises:
         Refusal: there is none.
@@ -160,9 +160,9 @@ def _changed(
     return {"id": command.peer_id}
 
 
-# Ages are of the database's clock, on both sides.
+# Both times of an age are from the database's clock.
 _NOW_MS: Final = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
-# Which offers a peer may make here changes with its heartbeats and with its row.
+# The version of a peer's offers: they change with its heartbeats and with its row.
 _VERSION: Final = sql.func.concat(peer_live.c.heartbeat_ms, "-", peer.c.changed_id)
 _KNOWN: Final = sql.cast(sql.bindparam("known", type_=sql.Text), JSON)[peer.c.id].astext
 
@@ -188,7 +188,7 @@ _CHANGED: Final = _select(
     sql.case((_KNOWN == _VERSION, sql.null()), else_=peer_live.c.offers)
 ).where(_IS_PRESENT)
 _DIDS: Final = sql.select(peer.c.did)
-# What a peer says of a DID that is registered here does not count.
+# A peer's revocation of a DID that is registered here is ignored.
 _IS_AGENT_REVOKED: Final = sql.text(
     f"""
     SELECT {IS_REVOKED.format(did=":did")} OR EXISTS (
@@ -202,11 +202,11 @@ _IS_AGENT_REVOKED: Final = sql.text(
 
 
 class PeerReader:
-    """Reads all peers again and again, and the offers of each once for each of its heartbeats."""
+    """Reads all peers repeatedly; reads the offers of a peer again only after a new heartbeat."""
 
     def __init__(self, reader: LedgerReader) -> None:
         self._reader = reader
-        # By the peer's id, with the version of its offers.
+        # By peer id: the version of its offers, and the peer.
         self._known: dict[str, tuple[str, KnownPeer]] = {}
 
     async def read(self) -> list[KnownPeer]:
@@ -224,7 +224,7 @@ class PeerReader:
 
 
 async def read_peer_dids(reader: LedgerReader) -> frozenset[str]:
-    """Return the DIDs of all peers that were ever added, removed ones too."""
+    """Return the DIDs of all peers that were ever added, including removed ones."""
     return frozenset(row["did"] for row in await reader.rows(_DIDS))
 
 
@@ -239,7 +239,7 @@ async def peer_page(
     """Return peers that were not removed, in the order of their ids.
 
     Args:
-        region: only those of this region; None: of all.
+        region: only peers of this region; None: of all.
         after_id: the last id of the previous page.
     """
     return await reader.listed(
@@ -250,11 +250,12 @@ async def peer_page(
 async def peer_row(
     reader: LedgerReader, value: str, *, by: str = "id", is_removed_too: bool = False
 ) -> RowDict | None:
-    """Return a peer with its newest heartbeat; None: there is none.
+    """Return a peer with its newest heartbeat, None if there is none.
 
     Args:
-        by: the column that has the value, `id` or `did`.
-        is_removed_too: also if the peer was removed.
+        value: the value of the column `by`.
+        by: `id` or `did`.
+        is_removed_too: also return a peer that was removed.
     """
     query = _ROWS.where(peer.c[by] == value)
     return await reader.row(query if is_removed_too else query.where(_IS_PRESENT))
@@ -263,14 +264,14 @@ async def peer_row(
 async def is_agent_revoked(reader: LedgerReader, peer_id: str, did: str) -> bool:
     """Say whether an agent that is reached through a peer is revoked here or at that peer.
 
-    What a peer says of a DID that is registered here does not count.
+    The peer's revocation of a DID that is registered here is ignored.
     """
     (row,) = await reader.rows(_IS_AGENT_REVOKED, {"peer_id": peer_id, "did": did})
     return bool(row["is_revoked"])
 
 
 def known_peer(row: RowDict) -> KnownPeer:
-    """Return the peer of a row, with the offers that it may make here."""
+    """Return the peer of a row, with the offers that the operator allows."""
     allowed = row["capabilities"]
     stored: dict[str, Any] = row["offers"] or {}
     names = KnownPeer.__struct_fields__
@@ -288,7 +289,7 @@ REVOKED_MAX: Final = 100_000
 _REVOCATIONS: Final = (AuditEventType.AGENT_REVOKED, AuditEventType.AGENT_UNREVOKED)
 
 _NOW: Final = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
-# What a heartbeat does not say keeps its value.
+# A value that a heartbeat lacks stays as it is.
 _HEARTBEAT: Final = sql.text(
     f"""
     INSERT INTO callboard.peer_live AS l (peer_id, at_ms, heartbeat_ms, proven_key, proven_ms,
@@ -309,9 +310,10 @@ _HEARTBEAT: Final = sql.text(
     RETURNING peer_id
     """
 ).bindparams(*typed(bigint="at_ms agent_count workflow_count", text="key offers", double="load"))
-# Stored together with the position, and only if nothing was stored since the page was asked for.
-# An agent that is not revoked any more has no row. Beyond the bound the oldest revocations go: a
-# peer can revoke as many agents as it likes, and a newer revocation is worth more.
+# Stores a page of revocations together with the position, only if no other page was stored since
+# this one was requested. An agent that is no longer revoked has no row. Above the maximum the
+# oldest
+# revocations are deleted, because a peer can revoke any number of agents.
 _TRUST: Final = sql.text(
     """
     WITH given AS (
@@ -342,7 +344,7 @@ _TRUST: Final = sql.text(
 
 
 class PeerStore(OperationalPool):
-    """The rows of peers that no command writes, written as the role `ops_writer`."""
+    """Stores what peers send, without commands, as the role `ops_writer`."""
 
     # Commits wait for the disk: after a crash a lost heartbeat could be replayed.
     name, is_durable = "callboard-peers", True
@@ -353,7 +355,7 @@ class PeerStore(OperationalPool):
         """Store a heartbeat; return False if a signed one is not later than the last signed one.
 
         Args:
-            key: the current key of the peer, which has signed it; None: an operator has sent it.
+            key: the peer's current key, which has signed the heartbeat; None: an operator sent it.
         """
         offers = heartbeat.capabilities
         values = {

@@ -1,4 +1,4 @@
-"""Registered prices: what a capability costs where an agent's card names no price.
+"""Registered prices: operators set them per capability; they apply if a card has no price.
 
 Reference: money.md (Prices, Per-token prices).
 """
@@ -23,7 +23,7 @@ from ledger.writer.command_kind import plans
 
 
 class SetPrice(AuthorizedCommand, frozen=True, kw_only=True):
-    """Register what a capability costs where an agent's card names no price of its own.
+    """Register the price of a capability for agents whose card has no price.
 
     Result: {"updatedMs": int}.
     """
@@ -34,7 +34,7 @@ class SetPrice(AuthorizedCommand, frozen=True, kw_only=True):
 
 @plans(SetPrice, outlives_credential=True)
 def plan_set_price(command: SetPrice, batch: Batch) -> Result:
-    """Register what a capability costs where an agent's card names no price."""
+    """Store the registered price of a capability."""
     row: dict[str, Any] = {
         "capability_id": command.capability_id,
         "set_by_did": command.actor_did,
@@ -50,17 +50,17 @@ def plan_set_price(command: SetPrice, batch: Batch) -> Result:
         case _:
             assert_never(command.price)
     batch.put(PRICES, command.capability_id, row)
-    # Owners reserve by it: they are notified as of a card.
+    # Owners reserve credits by this price, so their directories must load it.
     batch.is_directory_changed = True
     batch.record(AuditEventType.CAPABILITY_PRICED, ("capability", command.capability_id), **payload)
     return {"updatedMs": batch.now_ms}
 
 
-# Committed rows of the market: prices.
+# Reads of registered prices.
 
 
 async def price_row(reader: LedgerReader, capability_id: str) -> RowDict | None:
-    """Return a capability's registered price: cents, or two rates as decimal texts."""
+    """Return a capability's registered price (cents, or two rates as decimal texts), or None."""
     query = sql.select(capability_price).where(capability_price.c.capability_id == capability_id)
     return await reader.row(query)
 
@@ -68,19 +68,19 @@ async def price_row(reader: LedgerReader, capability_id: str) -> RowDict | None:
 async def registered_prices(
     reader: LedgerReader, capability_ids: Sequence[str]
 ) -> dict[str, Price]:
-    """Return the registered prices of those capabilities that have one."""
+    """Return the registered prices by capability; capabilities without one are left out."""
     known = capability_price.c.capability_id.in_(capability_ids)
     rows = await reader.rows(sql.select(capability_price).where(known))
     return {row["capability_id"]: price_of_row(row) for row in rows}
 
 
 def has_price(row: RowDict) -> bool:
-    """Say whether a row of a capability has its registered price joined to it."""
+    """Say whether a capability's row has a registered price joined to it."""
     return row["price_cents"] is not None or row["input_rate"] is not None
 
 
 def price_of_row(row: RowDict) -> Price:
-    """Return a registered price."""
+    """Return the registered price of a row."""
     if row["price_cents"] is not None:
         return FixedPrice(row["price_cents"] * MICRO_PER_CENT)
     return TokenPrice(Decimal(row["input_rate"]), Decimal(row["output_rate"]))

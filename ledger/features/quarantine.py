@@ -1,8 +1,8 @@
-"""Planning what stops one workflow: a step that the ledger cannot take, a member that cannot go on.
+"""Plans that stop or resume one workflow, after a step that the ledger or its member cannot take.
 
 A quarantined workflow keeps its status and its money; its steps are refused until it is resumed or
-ends. Its own row remembers it, so that neither a new command key nor another member repeats the
-step. Decision ledger-writer.
+ends. The quarantine is stored in the workflow's row, so neither a new command key nor another
+member can repeat the step. Decision ledger-writer.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from ledger.writer.command_kind import plans
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import Escrow
 
-# Refusals that a member foresees and answers by itself; any other quarantines the workflow.
+# Refusals that a member handles by itself; any other refusal of a step quarantines the workflow.
 FORESEEN = (ErrorCode.ESCROW_RELEASED, ErrorCode.FORBIDDEN, ErrorCode.CONFLICT)
 
 
 def add_quarantine_reads(command: QuarantineWorkflow | ResumeWorkflow, read_set: ReadSet) -> None:
-    """Add what is looked at before a workflow is quarantined or resumed."""
+    """Add the keys of the rows that planning a quarantine or its end reads."""
     read_set.workflow_ids.add(command.workflow_id)
 
 
@@ -62,7 +62,8 @@ def check_not_quarantined(command: AdvanceWorkflow, escrow: Escrow) -> None:
 def quarantined(
     command: AdvanceWorkflow, code: QuarantineCode, error: ErrorCode, detail: str, batch: Batch
 ) -> Outcome:
-    """Quarantine the workflow of a step that cannot be taken; nothing is stored under its key."""
+    """Quarantine the workflow of a step that cannot be taken; store nothing under the step's
+    key."""
     escrow = batch.cache.escrows.get(command.workflow_id)
     result: dict[str, str] = {}
     if escrow is not None and not escrow.is_released:
@@ -74,7 +75,7 @@ def quarantined(
 
 @plans(QuarantineWorkflow, reads=add_quarantine_reads)
 def plan_quarantine(command: QuarantineWorkflow, batch: Batch) -> Result:
-    """Quarantine a workflow because the member that drives it asks for that."""
+    """Quarantine a workflow at the request of the member that drives it."""
     batch.actor_did = command.member
     escrow = held_escrow(command.workflow_id, batch)
     return {"quarantined": _quarantine(command, escrow, command.code, batch)}
@@ -82,7 +83,7 @@ def plan_quarantine(command: QuarantineWorkflow, batch: Batch) -> Result:
 
 @plans(ResumeWorkflow, reads=add_quarantine_reads)
 def plan_resume(command: ResumeWorkflow, batch: Batch) -> Result:
-    """End a quarantine. The workflow stays halted: its next step has to be a fresh one."""
+    """End a quarantine. The workflow stays halted: its next step must be decided from its rows."""
     escrow = held_escrow(command.workflow_id, batch)
     if escrow.quarantine is None:
         raise conflict("the workflow is not quarantined", is_stored=False)
@@ -94,7 +95,7 @@ def plan_resume(command: ResumeWorkflow, batch: Batch) -> Result:
 
 
 def set_halted(workflow_id: str, escrow: Escrow, batch: Batch, *, is_halted: bool) -> None:
-    """Say whether a workflow's next step has to be decided from its rows."""
+    """Set whether a workflow's next step must be decided from its rows."""
     escrow.is_halted = is_halted
     halt = {"id": workflow_id, "is_halted": is_halted, "quarantine_code": escrow.quarantine}
     batch.put(HALTS, workflow_id, halt)

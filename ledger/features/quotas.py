@@ -1,4 +1,4 @@
-"""Quotas: what a payer may publish in a day and at once.
+"""Quotas: how much a payer may publish in a day and run at the same time.
 
 Reference: money.md (Quotas).
 """
@@ -31,24 +31,23 @@ from ledger.writer.state_cache import Escrow, StateCache, Usage
 
 
 class SetQuota(AuthorizedCommand, frozen=True, kw_only=True):
-    """Limit what a payer may publish from now on.
+    """Change the limits of a payer's quota.
 
-    `changes`: new values by field of `QuotaLimits`, None lifts a limit; a field that is absent
-    keeps its value. Result: {"updatedMs": int, "limits": all fields of `QuotaLimits`}.
+    `changes`: new values by field of `QuotaLimits`; None removes a limit, an absent field keeps its
+    value. Result: {"updatedMs": int, "limits": all fields of `QuotaLimits`}.
     """
 
     did: str
     changes: Mapping[str, int | None]
 
 
-# What the writer reads of quotas: whose publishes are limited, and what those payers use already.
-# Nothing for payers it knows, and usage only of payers with a quota; from then on planning counts
-# it.
+# Loads the quotas of payers, and the usage of payers with a quota, if the state cache lacks them.
+# From then on planning counts the usage.
 
-# Publishes of yesterday may still arrive just after midnight; older days are read again if ever.
+# Publishes of the previous day may arrive just after midnight; older days are loaded when needed.
 _DAYS_KEPT: Final = 2
-# A workflow counts on the UTC day of its publish: with its hold, then with what it has cost. Held
-# escrows are those of unfinished workflows.
+# A workflow counts on the UTC day of its publish, first with its hold, then with its final cost.
+# Workflows with held escrows are unfinished.
 _USAGE: Final = """
     SELECT d.did, d.day_ms,
         (SELECT count(*) FROM callboard.escrow e WHERE e.payer_did = d.did AND e.status = 'held'),
@@ -63,7 +62,7 @@ _USAGE: Final = """
 async def load_quotas(
     connection: psycopg.AsyncConnection[Any], cache: StateCache, read_set: ReadSet
 ) -> None:
-    """Cache the quotas of a batch's payers, and the usage of those who have one."""
+    """Load the quotas of a batch's payers, and the usage of payers with a quota."""
     missing = [did for did, _ in read_set.published if did not in cache.quotas]
     missing += [did for did in read_set.quota_dids if did not in cache.quotas]
     if missing:
@@ -91,22 +90,22 @@ async def load_quotas(
             cache.usage.setdefault(did, Usage(running)).days[day_ms] = (workflows, micro)
 
 
-# Planning quotas: what a payer may publish, checked and counted with the hold of each publish.
-# The single writer's memory is the counter: parallel publishes are planned one after the other,
-# so none slips past. md (Request limits).
+# Plans. A publish is checked against its payer's quota and counted with its hold. The writer plans
+# parallel publishes one after the other, so none can exceed the limits. Reference: http.md (Request
+# limits).
 
-# Running workflows end at any time; a day's counters only at midnight.
+# Retry time when too many workflows run: one may end at any time. A day's counters end at midnight.
 CONCURRENT_RETRY_S: Final = 1
 
 
 def add_quota_reads(command: SetQuota, read_set: ReadSet) -> None:
-    """Add what is looked at before a quota is set."""
+    """Add the keys of the rows that planning a quota change reads."""
     read_set.quota_dids.add(command.did)
 
 
 @plans(SetQuota, reads=add_quota_reads, outlives_credential=True)
 def plan_set_quota(command: SetQuota, batch: Batch) -> Result:
-    """Change a payer's limits; those that the command does not name keep their value."""
+    """Change a payer's limits; limits that the command does not name keep their value."""
     limits = replace(batch.cache.quotas[command.did] or QuotaLimits(), **command.changes)
     batch.cache.quotas[command.did] = limits
     members = {
@@ -127,9 +126,9 @@ def plan_set_quota(command: SetQuota, batch: Batch) -> Result:
 
 
 def use_quota(command: PublishWorkflow, hold_micro: int, batch: Batch) -> None:
-    """Count a publish on its payer's usage; payers without a quota have none.
+    """Count a publish on its payer's usage, if the payer has a quota.
 
-    Raises: Refusal(QUOTA_EXCEEDED) when it does not fit in, nothing counted.
+    Raises: Refusal(QUOTA_EXCEEDED) when the publish exceeds a limit; it is not counted then.
     """
     usage = batch.cache.usage.get(command.payer_did)
     if usage is None:
@@ -144,7 +143,7 @@ def use_quota(command: PublishWorkflow, hold_micro: int, batch: Batch) -> None:
 
 
 def give_back(escrow: Escrow, returned_micro: int, batch: Batch) -> None:
-    """Count a workflow's end: what returns is given back to the day of its publish (case 38)."""
+    """Count a workflow's end: subtract the returned credits on the day of its publish."""
     usage = batch.cache.usage.get(escrow.payer_did)
     if usage is None:
         return

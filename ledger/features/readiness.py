@@ -1,9 +1,9 @@
-"""When the service was ready: a clock that stands while no caller could have used it.
+"""Measures the time in which the service was ready: a clock that stops while it was not usable.
 
-One row says until when the service was last seen ready, and each gap before it is a row: what lies
-between two notes further apart than `PAUSE_MS_MAX` does not count. The function `ready_ms_since` of
-the database measures with it. All times are the database's. Written by the timekeeper, as the
-operational role. Decision agent-identity.
+One row has the time at which the service was last noted as ready. If two notes are more than
+`PAUSE_MS_MAX` apart, the time between them is stored as an outage and does not count. The database
+function `ready_ms_since` measures with these rows. All times are from the database's clock. The
+timekeeper writes them as the operational role. Decision agent-identity.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sqlalchemy as sql
 
 from ledger.connections.pools import OperationalPool
 
-# Longer than a timekeeper takes to be replaced (its silence, and its start).
+# Longer than it takes to replace a timekeeper (to detect its end, and to start another).
 PAUSE_MS_MAX: Final = 60_000
 
 _NOTE: Final = sql.text(

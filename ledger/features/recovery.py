@@ -1,6 +1,9 @@
-"""Recovery of agents' keys: guardians are named; requests are made, signed, cancelled, executed.
+"""Recovery of agents' keys: guardians are set; recoveries are requested, cancelled and completed.
 
-Reference: features.md (Recovery). Decision agent-identity.
+Signatures are verified before a command is made; the writer checks that their keys are current. A
+recovery ends everything that the previous key authorized: its signatures, the agent's heartbeat
+tokens and API keys, other requests, and guardians that replaced the ones who recover. Reference:
+features.md (Recovery). Decision agent-identity.
 """
 
 from __future__ import annotations
@@ -42,14 +45,11 @@ from ledger.writer.command_kind import Connection, plans
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import KnownAgent
 
-# Commands about the recovery of agents' keys. As with rotations, signatures are verified before a
-# command is made, and the writer compares the keys.
-
 
 class SetGuardians(OwnersCommand, frozen=True, kw_only=True):
-    """Say who may replace an agent's key when it is lost; the agent's act or its owner's.
+    """Set who may replace an agent's key when it is lost. The agent or its owner may do so.
 
-    Rejections: NOT_FOUND, FORBIDDEN. No result.
+    Rejections: NOT_FOUND, FORBIDDEN, CONFLICT (too many replaced sets are still valid). No result.
     """
 
     did: str
@@ -60,12 +60,13 @@ class SetGuardians(OwnersCommand, frozen=True, kw_only=True):
 
 
 class RequestRecovery(OwnersCommand, frozen=True, kw_only=True):
-    """Ask for an agent's key to be replaced, or add signatures to such a request.
+    """Request that an agent's key is replaced, or add signatures to such a request.
 
-    `signers`: (DID, key) of those whose signatures were verified, with the key by which. When they
-    are enough the key is replaced at once, or the delay begins. Rejections: NOT_FOUND, FORBIDDEN
-    (neither named nor signed by one who is), CONFLICT (no guardians, another kind, over already,
-    too many open, the key stands in the history, a signer's key has changed). Result: {"status"}.
+    `signers`: (DID, key) pairs of verified signatures. If they suffice, the key is replaced at
+    once, or the delay begins.
+    Rejections: NOT_FOUND; FORBIDDEN (the caller is not named, and no named DID has signed);
+    CONFLICT (no guardians, another type, already ended, too many open requests, the new key is in
+    the history, a signer's key has changed). Result: {"status"}.
     """
 
     recovery_id: str
@@ -77,10 +78,11 @@ class RequestRecovery(OwnersCommand, frozen=True, kw_only=True):
 
 
 class CancelRecovery(OwnersCommand, frozen=True, kw_only=True):
-    """End a request; the agent's act, its owner's, or that of the one who made it.
+    """Cancel a request. The agent, its owner or the requester may do so.
 
-    `proven_key`: the agent's current key, by which a signature over it was verified. Rejections:
-    NOT_FOUND, FORBIDDEN, CONFLICT, NOT_CANCELLABLE (it is over). Result: {"cancelledMs"}.
+    `proven_key`: the agent's current key, if it has signed the cancellation.
+    Rejections: NOT_FOUND, FORBIDDEN, CONFLICT (the key was replaced), NOT_CANCELLABLE (the request
+    has ended). Result: {"cancelledMs"}.
     """
 
     recovery_id: str
@@ -89,9 +91,10 @@ class CancelRecovery(OwnersCommand, frozen=True, kw_only=True):
 
 
 class CompleteRecovery(Command, frozen=True, kw_only=True):
-    """Replace an agent's key when the delay of a request is over. The key is `recover:{id}`.
+    """Replace an agent's key after the delay of a request. The key is `recover:{id}`.
 
-    Rejection: CONFLICT, not stored: it does not wait, or not long enough. Result: {"keyNumber"}.
+    Rejection: CONFLICT, not stored: the request is not waiting, or its delay is not over. Result:
+    {"keyNumber"}.
     """
 
     actor_did: str
@@ -99,10 +102,6 @@ class CompleteRecovery(Command, frozen=True, kw_only=True):
     did: str
     new_key: str
 
-
-# Planning recovery: guardians are named, requests made, signed, cancelled, and run once. A
-# recovered key ends what the one before gave: its signatures, the agent's heartbeat tokens and
-# API keys, other requests, and guardians that it has named in the place of those who recover.
 
 RecoveryCommand = RequestRecovery | CancelRecovery | CompleteRecovery
 
@@ -121,9 +120,9 @@ FROM callboard.recovery r WHERE r.id = %(id)s::uuid
 class KnownRecovery:
     """A request to replace an agent's key: pending, waiting, completed or cancelled.
 
-    `signers`: by which key each has signed, "" where that is not known. `waiting_ms`: when its
-    delay of `delay_ms` began; `agreed`: by the word of which guardians, None: the owner's own;
-    `is_due`: the delay is over.
+    `signers`: the key with which each signer has signed, "" if it is not known. `waiting_ms`: when
+    the delay of `delay_ms` began. `agreed`: the guardians whose signatures started it, None if the
+    owner did. `is_due`: the delay is over.
     """
 
     did: str
@@ -142,14 +141,18 @@ class KnownRecovery:
 
     @property
     def is_open(self) -> bool:
-        """Say whether it may still come to replace the key."""
+        """True if the request may still replace the key."""
         return self.status in ("pending", "waiting")
 
 
 @dataclass(frozen=True, slots=True)
 class RecoveryReads:
-    """An agent's guardians; by id the request at hand and all that are open, as far as they are
-    planned; the keys of others that end with a recovery."""
+    """What the plan of a recovery command reads.
+
+    `sets`: the agent's guardians. `requests`: by id, the request of the command and all open
+    requests of the agent, with the changes planned so far. `others`: keys of other owners that end
+    with a recovery.
+    """
 
     sets: GuardianSets | None
     requests: dict[str, KnownRecovery] = field(default_factory=dict)
@@ -159,7 +162,7 @@ class RecoveryReads:
 async def load_guardians(
     connection: Connection, command: SetGuardians, read_set: ReadSet
 ) -> GuardianSets | None:
-    """Return the guardians that an agent has."""
+    """Return an agent's guardians, None if none were ever set."""
     read_set.agent_dids.add(command.did)
     return await _read_sets(connection, command.did)
 
@@ -167,7 +170,7 @@ async def load_guardians(
 async def load_recovery(
     connection: Connection, command: RecoveryCommand, read_set: ReadSet
 ) -> RecoveryReads:
-    """Return a request and what decides about it; who has signed one before is judged again."""
+    """Return the rows that decide about a request; load the signers, who are checked again."""
     read_set.agent_dids.add(command.did)
     signers: set[str] = set()
     if isinstance(command, RequestRecovery | CompleteRecovery):
@@ -196,7 +199,7 @@ async def _read_sets(connection: Connection, did: str) -> GuardianSets | None:
 
 @plans(SetGuardians, load=load_guardians, outlives_credential=True)
 def plan_set_guardians(command: SetGuardians, batch: Batch) -> Result:
-    """Name who may replace an agent's key."""
+    """Set who may replace an agent's key."""
     agent = batch.agent(command.did)
     if command.actor_did not in (command.did, agent.owner_did) and not command.is_admin:
         raise forbidden(f"only {command.did}, its owner or an administrator may set its guardians")
@@ -207,7 +210,8 @@ def plan_set_guardians(command: SetGuardians, batch: Batch) -> Result:
     if before is None:
         sets = GuardianSets(agent.owner_did, named)
     else:
-        # The agent's own key may be stolen; an owner of its own is another credential.
+        # The agent's key may be stolen, so the replaced guardians remain valid for a time. If the
+        # owner is another DID than the agent, it acts with another credential.
         is_by_key = command.actor_did == command.did and not command.is_admin
         counts_on = is_by_key and before.owner_did == agent.owner_did
         before = replace(before, owner_did=agent.owner_did)
@@ -224,13 +228,16 @@ def plan_set_guardians(command: SetGuardians, batch: Batch) -> Result:
 
 @plans(RequestRecovery, load=load_recovery, outlives_credential=True)
 def plan_request_recovery(command: RequestRecovery, batch: Batch) -> Result:
-    """Make a request, or add signatures to it, and do what they are enough for.
+    """Make a request or add signatures to it, and replace the key or start the delay if they
+    suffice.
 
-    1. It comes from a named party, or with a named one's signature, also where such a request is
-    made already: others must not learn of it. 2. The agent has guardians, set by the owner it has
-    now. 3. The request is new, or open and of the same kind. 4. The signers' keys are still theirs.
-    5. So many may be open; who counts for longest finds room. 6. Enough, with those of before that
-    still count: the key is replaced, or waits.
+    Steps: (1) check that the caller is a named party, or a named party has signed. This comes
+    first,
+    so that others do not learn of existing requests. (2) Check that the current owner has set
+    guardians. (3) Check that the request is new, or open and of the same type. (4) Check that the
+    signers' keys are current. (5) Limit the open requests; one signed by the guardians who are
+    valid for longest may displace another. (6) If the valid signatures suffice, replace the key or
+    start the delay.
     """
     did, agent = command.did, batch.agent(command.did)
     reads: RecoveryReads = batch.loaded
@@ -289,7 +296,7 @@ def plan_request_recovery(command: RequestRecovery, batch: Batch) -> Result:
 
 @plans(CancelRecovery, load=load_recovery, outlives_credential=True)
 def plan_cancel_recovery(command: CancelRecovery, batch: Batch) -> Result:
-    """End a request that is open."""
+    """Cancel an open request."""
     agent = batch.agent(command.did)
     reads: RecoveryReads = batch.loaded
     known = reads.requests.get(command.recovery_id)
@@ -311,10 +318,10 @@ def plan_cancel_recovery(command: CancelRecovery, batch: Batch) -> Result:
 
 @plans(CompleteRecovery, load=load_recovery, is_asked_again=True)
 def plan_complete_recovery(command: CompleteRecovery, batch: Batch) -> Result:
-    """Replace an agent's key whose request has waited long enough.
+    """Replace an agent's key after the delay of a request.
 
-    The guardians by whose word it waits must not have been struck out meanwhile, and of those who
-    have signed one must still count.
+    The request is cancelled instead if its guardians were struck out meanwhile, or if the
+    signatures that are still valid do not suffice.
     """
     reads: RecoveryReads = batch.loaded
     known = reads.requests.get(command.recovery_id)
@@ -339,7 +346,7 @@ def plan_complete_recovery(command: CompleteRecovery, batch: Batch) -> Result:
 
 
 def _check_signer(did: str, public_key: str, batch: Batch) -> None:
-    """Refuse a signature by a key that is not its signer's any more, and one of a revoked DID."""
+    """Refuse a signature by a key that is no longer the signer's, or by a revoked DID."""
     if not is_current_key(did, public_key, batch):
         raise conflict(
             f"the key of {did} was replaced by another request: sign with the current key"
@@ -360,14 +367,14 @@ def _standing(known: KnownRecovery, batch: Batch) -> tuple[str, ...]:
 def _complete(
     recovery_id: str, known: KnownRecovery, by: Guardians | None, batch: Batch
 ) -> KnownRecovery:
-    """Replace the agent's key; return the request as it is then.
+    """Replace the agent's key; return the completed request.
 
-    1. The agent stays as it is where the key has come into its history meanwhile. 2. The key; what
-    the one before gave ends. 3. Those who recover are its guardians again. 4. No other request
-    stands: who came after them may have agreed to it.
+    Steps: (1) cancel the request instead if the key is in the agent's history by now, (2) replace
+    the key and end what the previous key authorized, (3) restore the guardians who recover, (4)
+    cancel all other open requests, because later guardians may have agreed to them.
 
     Args:
-        by: the guardians whose word it is, None: the owner's own.
+        by: the guardians who have agreed, None: the owner.
     """
     did, agent = known.did, batch.agent(known.did)
     try:
@@ -398,13 +405,13 @@ def _complete(
 
 
 def _cancelled(recovery_id: str, known: KnownRecovery, batch: Batch) -> KnownRecovery:
-    """Record that a request is cancelled; return it as it is then."""
+    """Record that a request is cancelled; return the cancelled request."""
     batch.record(AuditEventType.RECOVERY_CANCELLED, ("agent", known.did), recoveryId=recovery_id)
     return replace(known, status="cancelled", ended_ms=batch.now_ms)
 
 
 def _sets(agent: KnownAgent, reads: RecoveryReads) -> GuardianSets | None:
-    """Return an agent's guardians, None where the owner that it has now has named none."""
+    """Return an agent's guardians, None if its current owner has set none."""
     sets = reads.sets
     return sets if sets is not None and sets.owner_did == agent.owner_did else None
 
@@ -417,13 +424,13 @@ def _open_requests(did: str, reads: RecoveryReads) -> dict[str, KnownRecovery]:
 def _displaced(
     did: str, signers: Collection[str], sets: GuardianSets, reads: RecoveryReads
 ) -> str | None:
-    """Return the open request that ends for another one, None where there is room.
+    """Return the open request that a new one displaces, None if fewer than `OPEN_MAX` are open.
 
-    With the agent's key any number of them can be made: one that the guardians who count for
-    longest have signed takes the place of the newest that they have not.
+    The agent's key can make any number of requests. Therefore a request signed by the guardians who
+    are valid for longest displaces the newest request that none of them has signed.
 
     Raises:
-        Refusal: CONFLICT; there is none.
+        Refusal: CONFLICT; the new request may not displace any.
     """
     found = _open_requests(did, reads)
     if len(found) < OPEN_MAX:

@@ -1,7 +1,7 @@
-"""Reputation on the ledger: counted where a node's end is stored, and counted again from history.
+"""Tallies behind reputations: counted when a node's end is stored, and recounted from history.
 
-How an end counts is decided by its owner (`core/workflow/rules/node_ends.py`) and stored with the
-node, so both ways give the same numbers. Reference: money.md (Reputation).
+The node's owner process decides how an end counts (`core/workflow/rules/node_ends.py`) and stores
+the decision with the node, so both ways give the same numbers. Reference: money.md (Reputation).
 """
 
 from __future__ import annotations
@@ -24,31 +24,32 @@ from ledger.tables.writes import Write
 from ledger.writer.batch import Batch, Refusal, Result
 from ledger.writer.command_kind import plans
 
-# A latency is a span between two clocks' words: one that was set must not reach a CHECK.
+# Limits a latency, because it is a difference of two clocks: if one was set, the difference may be
+# too large for a CHECK.
 LATENCY_MS_MAX: Final = 30 * DAY_MS
-# Nodes whose end counts, grouped by what decides how.
+# Nodes whose end counts, grouped by what determines how it counts.
 HISTORY: Final = f"""
 SELECT agent_did, counts_as, price_micro > 0 AS is_paid, count(*) AS nodes, coalesce(sum(
     least(greatest((metrics ->> 'latency_ms')::bigint, 0), {LATENCY_MS_MAX})
 ), 0)::bigint AS latency_ms
 FROM callboard.node WHERE counts_as IS NOT NULL GROUP BY 1, 2, 3
 """
-# Both in one statement, which sees one moment.
+# History and stored tallies in one statement, so both are of the same snapshot.
 BOTH: Final = f"""
 SELECT
     (SELECT coalesce(json_agg(h), '[]') FROM ({HISTORY}) h) AS history,
     (SELECT coalesce(json_agg(r), '[]') FROM callboard.reputation r) AS stored,
     (SELECT audit_seq FROM callboard.head) AS audit_id
 """
-# Agents corrected by one command.
+# Maximum number of agents that one command corrects.
 CORRECTIONS_MAX: Final = 1_000
 _COUNTED: Final = ("successful", "failed", "cancelled", "latency_ms_sum")
-# The same of nodes with a price above 0.
+# The same columns for nodes with a price above 0.
 _PAID: Final = tuple(f"paid_{name}" for name in _COUNTED)
 
 
 def count_end(change: NodeChanged, batch: Batch) -> None:
-    """Add a node's end to its last agent's counts, if it counts."""
+    """Add a node's end to the tally of its last agent, if it counts."""
     if change.counts_as is None:
         return
     assert change.agent_did is not None, change.node
@@ -62,7 +63,7 @@ def count_end(change: NodeChanged, batch: Batch) -> None:
 def _add(
     counts: dict[str, Any], outcome: str, *, is_paid: bool, nodes: int, latency_ms: int
 ) -> None:
-    """Add nodes that have ended in the same way to an agent's counts."""
+    """Add nodes with the same outcome to a tally's columns."""
     for prefix in ("", "paid_") if is_paid else ("",):
         counts[f"{prefix}{outcome}"] += nodes
         if outcome == Outcome.SUCCESSFUL:
@@ -70,12 +71,12 @@ def _add(
 
 
 def tally_of(row: Mapping[str, Any]) -> Tally:
-    """Return a row's counts."""
+    """Return the tally in a row."""
     return Tally(*(row[name] for name in (*_COUNTED, *_PAID)))
 
 
 def tallies_of_history(groups: Iterable[Mapping[str, Any]]) -> dict[str, Tally]:
-    """Return every agent's counts, worked out from the groups of `HISTORY`."""
+    """Return every agent's tally, computed from the groups of `HISTORY`."""
     counts: dict[str, dict[str, int]] = {}
     for group in groups:
         _add(
@@ -91,7 +92,7 @@ def tallies_of_history(groups: Iterable[Mapping[str, Any]]) -> dict[str, Tally]:
 def compared(
     history: Iterable[Mapping[str, Any]], stored: Iterable[Mapping[str, Any]]
 ) -> dict[str, tuple[Tally, Tally]]:
-    """Return, for every agent of either, its counts as stored and as history gives them."""
+    """Return (stored tally, tally of history) by agent, for every agent that has one of them."""
     kept = {row["agent_did"]: tally_of(row) for row in stored}
     found = tallies_of_history(history)
     nothing = Tally()
@@ -102,7 +103,7 @@ def compared(
 
 
 async def read_compared(reader: LedgerReader) -> tuple[dict[str, tuple[Tally, Tally]], int]:
-    """Return `compared` of all that is committed, and the newest audit record of that moment."""
+    """Return `compared` for all committed rows, and the newest audit id in the same snapshot."""
     async with reader.turns.turn():
         (row,) = await reader.rows(sql.text(BOTH.replace(":", "\\:")))
     return compared(row["history"], row["stored"]), row["audit_id"]
@@ -111,12 +112,12 @@ async def read_compared(reader: LedgerReader) -> tuple[dict[str, tuple[Tally, Ta
 def corrections(
     counts: Mapping[str, tuple[Tally, Tally]], most: int = CORRECTIONS_MAX, *, is_paid: bool = False
 ) -> tuple[tuple[str, int, int, int, int], ...]:
-    """Return what makes the stored counts of at most `most` agents those of history.
+    """Return the differences that correct the stored tallies of at most `most` agents.
 
-    As differences: what is counted between the reading and the correction is in both.
+    They are differences, because nodes that end between reading and correcting change both sides.
 
     Args:
-        is_paid: of the paid outcomes alone, for the same agents.
+        is_paid: the differences of paid outcomes, for the same agents.
     """
     changes: list[tuple[str, int, int, int, int]] = []
     for did, (stored, found) in counts.items():
@@ -131,7 +132,7 @@ def corrections(
 
 @plans(RebuildReputation)
 def plan_rebuild(command: RebuildReputation, batch: Batch) -> Result:
-    """Add what history has more or less of to the counts, unless that was done meanwhile."""
+    """Add the differences to the stored tallies, unless tallies were corrected meanwhile."""
     cache = batch.cache
     if command.read_audit_id < max(cache.corrected_audit_id, cache.read_audit_id):
         raise Refusal(
@@ -144,7 +145,7 @@ def plan_rebuild(command: RebuildReputation, batch: Batch) -> Result:
         for did, *counts in changes:
             differences.setdefault(did, {}).update(zip(names, counts, strict=True))
     for did, counts_of in differences.items():
-        # An agent without counts has none too much, so that its differences are not below zero.
+        # COUNTS may insert a row, so it needs differences that are not negative.
         row = _counts(did, batch, COUNTS if min(counts_of.values()) >= 0 else CORRECTIONS)
         row["total"] += sum(counts_of.get(outcome, 0) for outcome in Outcome)
         for name, difference in counts_of.items():
@@ -157,8 +158,8 @@ def plan_rebuild(command: RebuildReputation, batch: Batch) -> Result:
 
 
 def _counts(did: str, batch: Batch, write: Write) -> Row:
-    """Return the row of what a write of the batch adds to an agent's counts."""
-    # Owners choose by it.
+    """Return the row with which a write of the batch changes an agent's tally."""
+    # Owners select agents by reputation, so their directories must load it.
     batch.is_directory_changed = True
     row = batch.row(write, did)
     if row is None:

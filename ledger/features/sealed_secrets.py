@@ -1,9 +1,9 @@
-"""What was made with a key of the deployment: its signing key and secrets, by the key that seals.
+"""Seals stored secrets with the newest deployment key, and counts what still needs an older key.
 
-The first byte of a sealed secret is the version of its key, and an index finds it. Sealing anew
-changes no meaning, so it is no command: an operational statement replaces a secret that is still
-the one that was read, and may be interrupted. Replies and attempts of another key are only counted:
-they end by themselves. Decision permissions-and-keys.
+The first byte of a sealed secret is the version of its key; an index finds secrets by it. Resealing
+does not change a secret's meaning, so it is no command: an operational statement replaces a secret
+if it has not changed since it was read. It may be interrupted. Replies and attempts that need an
+older key are only counted, because they end by themselves. Decision permissions-and-keys.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from ledger.reads.stored import RowDict
 
 log = logging.getLogger("callboard.secrets")
 
-# Of one statement, whose rows the writer may wait for.
+# Maximum secrets per statement; the writer may have to wait for their rows.
 SECRETS_MAX: Final = 50
-# Between two statements.
+# The pause between two statements.
 _PAUSE_S: Final = 0.05
-# Replies that are looked at: of those that are kept, the ones that are removed next.
+# Replies that are examined: those that expire next.
 _REPLIES_SEEN: Final = 1_000
 
 _VERSION: Final = sql.bindparam("version", type_=sql.LargeBinary)
@@ -48,7 +48,7 @@ _ATTEMPTS: Final = sql.text(
         AND n.key_version = :version
     """
 )
-# A reply is kept for the same time as every other, so those of an earlier key are removed first.
+# All replies are stored for the same time, so those sealed by an earlier key expire first.
 _REPLIES: Final = sql.text(
     """
     SELECT coalesce(bool_or(substring(reply, 1, 1) = :version), false) AS has_replies
@@ -70,10 +70,10 @@ _RESEAL: Final = sql.text(
 
 @dataclass(frozen=True, slots=True)
 class MadeWithKey:
-    """What is left that only one key can read: the signing key, the secrets of agents, hooks and
-    webhooks, open attempts, kept replies.
+    """What is left that only one key can read: secrets (the signing key and those of agents, hooks
+    and webhooks), open attempts, and stored replies.
 
-    `last_ms`: when the last of the attempts ends, Unix milliseconds; None without one.
+    `last_ms`: the latest deadline of these attempts, Unix milliseconds; None without attempts.
     """
 
     secrets: int
@@ -88,11 +88,12 @@ class MadeWithKey:
 async def sealed_secrets(
     reader: LedgerReader, version: int, *, after: str, limit: int
 ) -> list[RowDict]:
-    """Return `id` (a DID, or the id of a hook, a webhook or a signing key), `secret` and `purpose`
-    of what is sealed by a version, in order.
+    """Return `id`, `secret` and `purpose` of secrets sealed by a version, in the order of ids.
+
+    `id` is a DID, or the id of a hook, a webhook or a signing key.
 
     Args:
-        after: only those behind this id.
+        after: only ids after this one.
     """
     values = {"version": bytes([version]), "after": after, "limit": limit}
     return await reader.rows(_SEALED, values)
@@ -101,14 +102,14 @@ async def sealed_secrets(
 class SealedSecrets(OperationalPool):
     """Replaces sealed secrets, and counts what was made with a key, as the operational role."""
 
-    # Durable: the key of before may be ended as soon as nothing is sealed by it any more.
+    # Durable, because the old key may be removed as soon as no secret is sealed by it.
     name, is_durable = "callboard-secrets", True
 
     async def replace(self, changes: Sequence[tuple[str, bytes, bytes]]) -> int:
-        """Replace secrets that are still as they were read; return how many it were.
+        """Replace secrets that have not changed since they were read; return their number.
 
         Args:
-            changes: (id, sealed as before, sealed anew).
+            changes: (id, the secret as it was read, the resealed secret).
 
         Raises:
             ServiceError: LEDGER_UNAVAILABLE.
@@ -119,7 +120,7 @@ class SealedSecrets(OperationalPool):
         return int(row["resealed"])
 
     async def has_replies(self, version: int) -> bool:
-        """Say whether replies are kept that are sealed by a version.
+        """Say whether stored replies are sealed by a version.
 
         Raises:
             ServiceError: LEDGER_UNAVAILABLE.
@@ -130,11 +131,11 @@ class SealedSecrets(OperationalPool):
 
 
 async def seal_anew(reader: LedgerReader, store: SealedSecrets, keys: DeploymentKeys) -> int:
-    """Seal by the newest key, which is in use, what the other key has sealed.
+    """Seal with the newest key all secrets that the other key has sealed.
 
-    A secret that the writer holds, or that cannot be read, is left as it is.
+    A secret that cannot be unsealed, or that has changed meanwhile, is left as it is.
 
-    Returns: how many secrets were sealed anew.
+    Returns: the number of resealed secrets.
 
     Raises:
         ServiceError: LEDGER_UNAVAILABLE.

@@ -1,4 +1,4 @@
-"""Members and shards of the cluster: who joins, changes its state, takes and gives.
+"""Members and shards of the cluster: members join and change state, and shards move between them.
 
 Decision workflow-owners-and-shards.
 """
@@ -21,20 +21,22 @@ from ledger.writer.command_kind import plans
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import KnownMember, StateCache
 
-# Commands of members: one registers, changes its state, takes shards, gives shards. `mapVersion`
-# is the version of the first map that knows what the command has changed: the id of its audit
-# entry; of the newest map, if it has changed nothing. No refusal is stored.
+# Results contain `mapVersion`, the version of the first map with the command's change: the id of
+# its
+# audit entry. If the command has changed nothing, it is the version of the newest map. Except for
+# a CONFLICT of `GiveShards`, no refusal is stored.
 
 
 class JoinCluster(Command, frozen=True, kw_only=True):
-    """A process registers as a new member; what was at its address before has ended.
+    """Register a process as a new member. Earlier members at the same address have ended.
 
-    It is READY, or DRAINING where its predecessor was: who drains a machine resumes it.
-    `member`: an id that no member has had. `machine`: Ray's id of it. `address`: the actor's name,
-    the same for each process that is started there. `version`: of the code. The predecessor at the
-    address loses its lease with this command's commit; without shards it is GONE with it, else with
-    the last of them. Rejections: CONFLICT for an id that was a member's before; OVERLOADED,
-    {"retryAfterS"}, when the cluster is full. Result: {"mapVersion": int}.
+    The member is READY, or DRAINING if its predecessor was: only the operator who drains a machine
+    resumes it. `member`: an id that no member has had. `machine`: Ray's id of the machine.
+    `address`: the actor's name, the same for every process at this place. `version`: of the code.
+    A predecessor loses its lease when this command is committed. It is GONE at once if it holds no
+    shards, else when its last shard is taken.
+    Rejections: CONFLICT if the id was a member's before; OVERLOADED with {"retryAfterS"} when the
+    cluster is full. Result: {"mapVersion": int}.
     """
 
     member: str
@@ -44,11 +46,11 @@ class JoinCluster(Command, frozen=True, kw_only=True):
 
 
 class ChangeMember(Command, frozen=True, kw_only=True):
-    """A member drains (DRAINING), takes work again (READY), or has ended (GONE).
+    """Change a member's state: it drains (DRAINING), takes work again (READY), or has ended (GONE).
 
-    A state that it has already changes nothing. Rejections: NOT_FOUND; CONFLICT for one that is
-    GONE already, or that is to be GONE and holds shards, or that is to drain while no other member
-    could take its shards. Result: {"mapVersion": int}.
+    If the member already has the state, nothing changes. Rejections: NOT_FOUND; CONFLICT for a
+    member that is GONE, that holds shards (for GONE), or that is the only one which could hold
+    shards (for DRAINING). Result: {"mapVersion": int}.
     """
 
     actor_did: str
@@ -57,14 +59,14 @@ class ChangeMember(Command, frozen=True, kw_only=True):
 
 
 class TakeShards(Command, frozen=True, kw_only=True):
-    """A member takes shards that no living member holds.
+    """Take shards that no live member holds.
 
-    `shards`: (shard, the epoch that it was seen under). Taken is each that is still under that
-    epoch and held by no member, or by one whose lease has expired or ended; its epoch grows by one.
-    The others stay as they are. A member that loses its last shard this way is GONE, unless it
-    drains: then its successor at its address is to drain as well. Rejections: FORBIDDEN for a
-    member that is not READY or does not live; INVALID_REQUEST. Result: {"taken": {shard as text:
-    epoch}, "mapVersion": int}. Not stored under its key when nothing was taken.
+    `shards`: (shard, epoch in which the member saw it) pairs. A shard is taken if its epoch is
+    unchanged, and its holder is nobody or a member whose lease has expired or ended. Its epoch
+    rises by one. Other shards stay as they are. A member that loses its last shard is GONE, unless
+    it drains: the next member at its address must drain too.
+    Rejections: FORBIDDEN if the taker is not READY or not live; INVALID_REQUEST. Result: {"taken":
+    {shard as text: epoch}, "mapVersion": int}. Not stored under its key if nothing was taken.
     """
 
     member: str
@@ -72,13 +74,13 @@ class TakeShards(Command, frozen=True, kw_only=True):
 
 
 class GiveShards(Command, frozen=True, kw_only=True):
-    """A member gives shards that it holds to another.
+    """Give shards of one member to another.
 
-    `shards`: (shard, its epoch). Given is each that this member holds under that epoch; its epoch
-    grows by one. A member at whose address another has joined is GONE with its last shard.
-    Rejections: CONFLICT when the recipient is not READY, does not live, or is the member itself;
+    `shards`: (shard, its epoch) pairs. A shard is given if this member holds it in that epoch; its
+    epoch rises by one. If the giver was replaced at its address, it is GONE with its last shard.
+    Rejections: CONFLICT when the recipient is not READY, is not live, or is the giver itself;
     INVALID_REQUEST. Result: {"given": [shards], "mapVersion": int}. A CONFLICT is stored under its
-    key, because the giver goes on with the shard then; not stored when nothing was given.
+    key, because the giver then continues with the shard. Not stored when nothing was given.
     """
 
     member: str
@@ -86,27 +88,26 @@ class GiveShards(Command, frozen=True, kw_only=True):
     to: str
 
 
-# Planning members and shards: who joins, changes its state, takes and gives. A shard has one
-# holder at a time and an epoch that grows with each move, so a command that carries an older one
-# is stale (`ledger/writer/plan.py`). Whether a member lives is asked of the leases, which are not
-# the database's: they change after a commit, never while a batch is planned.
+# Plans. A shard has one holder at a time, and an epoch that rises with each move. A command with an
+# older epoch is stale (`ledger/writer/plan.py`). The leases say whether a member is live. They are
+# not stored in the database, and change only between batches.
 
-# Members that are not GONE; each is in every answer to a renewal.
+# Maximum members that are not GONE; each reply to a renewal lists all of them.
 MEMBERS_MAX: Final = 64
 _ROOM_RETRY_S: Final = 5
 
 
 def add_member_reads(command: JoinCluster | ChangeMember, read_set: ReadSet) -> None:
-    """Add what is looked at before a member joins or changes: whether it is GONE."""
+    """Add the member's id, to load whether it is GONE."""
     read_set.member_ids.add(command.member)
 
 
 @plans(JoinCluster, reads=add_member_reads, is_asked_again=True)
 def plan_join(command: JoinCluster, batch: Batch) -> Result:
-    """Register a new member, READY, or DRAINING as the newest one at its address was.
+    """Register a new member, READY, or DRAINING if the newest member at its address was.
 
-    Its predecessors at the address have ended: those without shards are GONE with this command, the
-    others when the last of their shards is taken.
+    Earlier members at the address have ended: those without shards are GONE with this command, the
+    others when their last shard is taken.
     """
     cache, batch.actor_did = batch.cache, command.member
     if command.member in cache.members or command.member in cache.gone_members:
@@ -116,7 +117,7 @@ def plan_join(command: JoinCluster, batch: Batch) -> Result:
     idle = [member for member in cache.members if not _holds(member, cache)]
     ended = [member for member in idle if cache.members[member].address == command.address]
     if len(cache.members) - len(ended) >= MEMBERS_MAX:
-        # What has expired and holds nothing would keep its place for good: no shard of it is taken.
+        # Expired members without shards must make room, because no later Take would end them.
         ended = [one for one in idle if one in ended or not cache.leases.is_live(one)]
     if len(cache.members) - len(ended) >= MEMBERS_MAX:
         raise Refusal(
@@ -144,7 +145,7 @@ def plan_join(command: JoinCluster, batch: Batch) -> Result:
 
 @plans(ChangeMember, reads=add_member_reads, is_asked_again=True)
 def plan_change_member(command: ChangeMember, batch: Batch) -> Result:
-    """Let a member drain, take work again, or be GONE."""
+    """Change a member's state to DRAINING, READY or GONE."""
     cache = batch.cache
     known = cache.members.get(command.member)
     if known is None:
@@ -171,7 +172,7 @@ def plan_change_member(command: ChangeMember, batch: Batch) -> Result:
 
 @plans(TakeShards, is_asked_again=True)
 def plan_take(command: TakeShards, batch: Batch) -> Result:
-    """Move shards that no living member holds to a member that is READY."""
+    """Move shards that no live member holds to a READY member."""
     cache, batch.actor_did = batch.cache, command.member
     _check_shards(command.shards)
     if not _can_hold(command.member, cache):
@@ -183,7 +184,7 @@ def plan_take(command: TakeShards, batch: Batch) -> Result:
     losers: set[str] = set()
     for shard, epoch in command.shards:
         held = cache.shards[shard]
-        # Its own ones, and those that it takes here twice, are held by a living member: itself.
+        # A shard of the taker itself is skipped; so is a shard that the command names twice.
         if held.epoch == epoch and held.member not in living and held.member != command.member:
             _store_shard(shard, HeldShard(command.member, epoch + 1), batch)
             taken[shard] = epoch + 1
@@ -203,13 +204,13 @@ def plan_take(command: TakeShards, batch: Batch) -> Result:
 
 @plans(GiveShards, is_asked_again=True)
 def plan_give(command: GiveShards, batch: Batch) -> Result:
-    """Move shards from the member that holds them to another, which is READY."""
+    """Move shards from the member that holds them to a READY member."""
     cache, batch.actor_did = batch.cache, command.member
     _check_shards(command.shards)
     if command.to == command.member or not _can_hold(command.to, cache):
         detail = f"the member {command.to!r} is given no shards: it is not ready, or expired"
-        # Stored: the giver goes on with the shard, and a copy of this command that comes late, when
-        # the recipient may be given to, must not take it away.
+        # Stored, because the giver continues with the shard. A late copy of this command must not
+        # move the shard, even if the recipient could take it by then.
         raise conflict(detail)
     given: dict[int, int] = {}
     for shard, epoch in command.shards:
@@ -246,9 +247,9 @@ def _has_other_holder(member: str, cache: StateCache) -> bool:
 
 
 def _emptied(losers: Collection[str], cache: StateCache) -> list[str]:
-    """Return which of these hold nothing any more and are GONE with that.
+    """Return the members that hold no shard any more and are therefore GONE.
 
-    Not one that drains: the next process at its address would not know that it is to.
+    A draining member is left out: the next member at its address must learn that it drains.
     """
     empty = [one for one in sorted(losers) if one in cache.members and not _holds(one, cache)]
     draining = MemberState.DRAINING
@@ -260,7 +261,7 @@ def _holds(member: str, cache: StateCache) -> bool:
 
 
 def _is_replaced(member: str, cache: StateCache) -> bool:
-    """Say whether another member has joined at a member's address since."""
+    """Say whether another member has joined at a member's address later."""
     known = cache.members.get(member)
     return known is not None and any(
         other.address == known.address and other.joined_ms > known.joined_ms
@@ -269,7 +270,7 @@ def _is_replaced(member: str, cache: StateCache) -> bool:
 
 
 def _end_members(members: Collection[str], batch: Batch) -> None:
-    """Let members that hold nothing be GONE."""
+    """Set members that hold no shards to GONE."""
     cache = batch.cache
     for member in members:
         _change(member, cache.members[member], MemberState.GONE, batch)
@@ -293,13 +294,14 @@ def _store_shard(shard: int, held: HeldShard, batch: Batch) -> None:
 
 
 def _moved(result: Result, batch: Batch) -> Result:
-    """Answer a command that has changed the map: its audit entry is the map's version."""
+    """Return the result of a command that has changed the map; its audit id is the new version."""
     assert batch.audit_id is not None, result
     batch.cache.map_version = batch.audit_id
     return {**result, "mapVersion": batch.audit_id}
 
 
 def _unchanged(command: TakeShards | GiveShards, result: Result, batch: Batch) -> Result:
-    """Answer a command that moves nothing; it leaves no trace, so its repeat is planned anew."""
+    """Return the result of a command that moved nothing. It is not stored, so a repeat is planned
+    again."""
     batch.untraced.add(command.key)
     return {**result, "mapVersion": batch.cache.map_version}

@@ -1,4 +1,4 @@
-"""The deployment's signing keys: made at the first start, replaced by command, read to sign.
+"""The deployment's signing keys: the first is made at the first start; commands replace it.
 
 Reference: money.md (Signing keys).
 """
@@ -37,15 +37,15 @@ _KEYS: Final = (
 )
 _FIRST: Final = sql.text("SELECT body FROM callboard.audit WHERE id = 1")
 _SEALED: Final = sql.select(signing_key.c.sealed).where(signing_key.c.retired_ms.is_(None))
-# A deployment rotates its key a few times a year.
+# More than enough: a deployment rotates its key a few times a year.
 KEYS_SHOWN_MAX: Final = 1_000
 
 
 class RotateSigningKey(AuthorizedCommand, frozen=True, kw_only=True):
-    """Sign with another key from now on.
+    """Replace the signing key.
 
-    `former_key_id`: the key in use until now; `proof`: its signature over the new public half.
-    `sealed`: the new private half. Rejection: CONFLICT (another rotation came first). Result:
+    `former_key_id`: the key in use before. `proof`: its signature over the new public key.
+    `sealed`: the new private key. Rejection: CONFLICT (another rotation came first). Result:
     {"keyId", "publicKey", "formerKeyId"}.
     """
 
@@ -62,7 +62,7 @@ async def _load(connection: Connection, command: RotateSigningKey, read_set: Rea
 
 @plans(RotateSigningKey, load=_load, outlives_credential=True)
 def plan_rotate_signing_key(command: RotateSigningKey, batch: Batch) -> Result:
-    """Retire the key in use and store the one that takes its place."""
+    """Retire the key in use and store the new one."""
     if batch.loaded != command.former_key_id:
         raise conflict("the signing key was rotated during the request")
     key_id = key_id_of(command.public_key)
@@ -84,17 +84,17 @@ def plan_rotate_signing_key(command: RotateSigningKey, batch: Batch) -> Result:
 
 
 def add_signing_key(batch: Batch, public_key: str, sealed: bytes, audit_id: int) -> None:
-    """Store a key that is in use from now on.
+    """Store the key that is used from now on.
 
     Args:
-        audit_id: the entry that names its public half.
+        audit_id: the audit entry that contains its public key.
     """
     row = {"public_key": public_key, "audit_id": audit_id, "sealed": sealed}
     batch.store(SIGNING_KEYS, public_key, key_id=key_id_of(public_key), **row)
 
 
 async def signing_key_rows(reader: LedgerReader) -> list[RowDict]:
-    """Return all keys without their private halves, the newest first."""
+    """Return all keys without their private halves, newest first."""
     return await reader.rows(_KEYS, {"most": KEYS_SHOWN_MAX})
 
 
@@ -102,7 +102,7 @@ async def read_signing_key(reader: LedgerReader, keys: DeploymentKeys) -> Signin
     """Return the key in use.
 
     Raises:
-        ServiceError: LEDGER_UNAVAILABLE; INTERNAL_ERROR, it is sealed by another deployment key.
+        ServiceError: LEDGER_UNAVAILABLE; INTERNAL_ERROR, another deployment key has sealed it.
     """
     rows = await reader.rows(_SEALED)
     key = unseal_signing_key(bytes(rows[0]["sealed"]), keys) if rows else None
@@ -114,7 +114,7 @@ async def read_signing_key(reader: LedgerReader, keys: DeploymentKeys) -> Signin
 
 
 async def read_origin(reader: LedgerReader) -> str:
-    """Return the origin of the deployment's checkpoints."""
+    """Return the origin text of the deployment's checkpoints."""
     (first,) = await reader.rows(_FIRST)
     terms = read_json(first["body"].encode())["payload"]
     return checkpoint_origin(terms["origin"], terms["publicKey"])

@@ -1,4 +1,4 @@
-"""Stakes: put up, taken back, locked with an attempt, freed at its end, and slashed.
+"""Stakes: deposited, withdrawn, locked with an attempt, unlocked at its end, and slashed.
 
 Reference: money.md (Stakes, Slashing, Accounts). Decision stakes-and-slashing.
 """
@@ -32,8 +32,8 @@ from ledger.writer.state_cache import (
 class DepositStake(OwnersCommand, frozen=True, kw_only=True):
     """Move credits into an agent's stake, from the wallet of the agent or of its owner.
 
-    `is_admin` lets anybody act in the agent's own name (decision stakes-and-slashing).
-    Rejections: FORBIDDEN, INSUFFICIENT_CREDITS, INVALID_REQUEST above the bound of a balance,
+    `is_admin`: the caller may act in the agent's name (decision stakes-and-slashing).
+    Rejections: FORBIDDEN, INSUFFICIENT_CREDITS, INVALID_REQUEST above the maximum balance,
     KEY_REUSED. Result: {"walletDid", "balanceMicro", "freeMicro", "lockedMicro", "updatedMs"}.
     """
 
@@ -43,10 +43,10 @@ class DepositStake(OwnersCommand, frozen=True, kw_only=True):
 
 
 class WithdrawStake(OwnersCommand, frozen=True, kw_only=True):
-    """Move credits out of an agent's stake, back to their depositor: what no work has locked.
+    """Move credits out of the free part of an agent's stake, back to their depositor.
 
     Rejections: FORBIDDEN (also above the depositor's share), STAKE_LOCKED, KEY_REUSED.
-    Result: as of `DepositStake`.
+    Result: as for `DepositStake`.
     """
 
     request_hash: bytes
@@ -55,11 +55,11 @@ class WithdrawStake(OwnersCommand, frozen=True, kw_only=True):
 
 
 class SlashStake(AuthorizedCommand, frozen=True, kw_only=True):
-    """Take what an agent has locked for a node, by an administrator's word.
+    """Slash the stake that an agent has locked for a node, as an administrator decides.
 
-    `slash_bps`: of that lock, which ends; the rest is free. Rejections: NOT_FOUND (no such node was
-    dispatched), CONFLICT (it is another agent's), KEY_REUSED. Result: {"payerDid", "slashedMicro",
-    "freeMicro", "lockedMicro"}.
+    `slash_bps`: the slashed part of this lock, basis points. The lock ends; the rest is unlocked.
+    Rejections: NOT_FOUND (the node does not exist or was never dispatched), CONFLICT (it is another
+    agent's), KEY_REUSED. Result: {"payerDid", "slashedMicro", "freeMicro", "lockedMicro"}.
     """
 
     request_hash: bytes
@@ -70,16 +70,15 @@ class SlashStake(AuthorizedCommand, frozen=True, kw_only=True):
     slash_bps: int
 
 
-# Planning stakes: credits go into an agent's stake and come back out of its free part. A stake is
-# two accounts, free and locked; what moves between them is the work's business. It belongs to
-# those who deposited it, each by a share, and not to its agent's registrant: a share comes back
-# to its depositor alone.
+# Plans of deposits and withdrawals. A stake is two accounts, free and locked; work moves credits
+# between them. It belongs to its depositors, each with a share, not to the agent's owner. A share
+# returns only to its depositor.
 
 StakeCommand = DepositStake | WithdrawStake
 
 
 def add_stake_reads(command: StakeCommand, read_set: ReadSet) -> None:
-    """Add what has to be in the state cache before a stake moves."""
+    """Add the keys of the rows that planning a deposit or withdrawal reads."""
     read_set.agent_dids.add(command.agent_did)
     read_set.share_dids.add(command.agent_did)
     read_set.addresses |= {wallet_address(command.actor_did), wallet_address(command.agent_did)}
@@ -88,13 +87,13 @@ def add_stake_reads(command: StakeCommand, read_set: ReadSet) -> None:
 
 @plans(DepositStake, reads=add_stake_reads)
 def plan_deposit_stake(command: DepositStake, batch: Batch) -> Result:
-    """Move credits from a wallet into the free part of the agent's stake; they stay its owner's."""
+    """Move credits from a wallet into the free part of the agent's stake."""
     wallet_did = _wallet_did(command, batch)
     if wallet_did is None:
         raise _forbidden(command)
     known = batch.cache.accounts.get(wallet_address(wallet_did))
     available = batch.cache.balance(wallet_address(wallet_did))
-    # Whatever is unlocked later must fit into the free part: the bound is on both together.
+    # Unlocked credits must fit into the free part later, so the maximum is for both parts together.
     room = MICRO_MAX - sum(stake_parts(command.agent_did, batch))
     if not 0 < command.amount_micro <= room:
         raise invalid(
@@ -116,9 +115,9 @@ def plan_deposit_stake(command: DepositStake, batch: Batch) -> Result:
 def plan_withdraw_stake(command: WithdrawStake, batch: Batch) -> Result:
     """Move credits from the free part of the agent's stake back to a depositor (money.md, Stakes).
 
-    Steps: (1) the caller may move the stake, or has a share of it, (2) so much is free, (3) and the
-    depositor's own, (4) of which it leaves as much as is locked: otherwise others would bear alone
-    what running work may cost.
+    Steps: (1) check that the caller may move the stake, or has a share of it, (2) check the free
+    part, (3) check the depositor's share, (4) check that the depositor leaves as much of its share
+    as is locked. Otherwise the other depositors alone would bear what running work may cost.
     """
     shares = settled_shares(command.agent_did, batch)
     wallet_did = _wallet_did(command, batch)
@@ -153,8 +152,8 @@ def plan_withdraw_stake(command: WithdrawStake, batch: Batch) -> Result:
 
 
 def stake_accounts(agent_did: str, batch: Batch) -> tuple[Account, Account]:
-    """Return the free and the locked part of an agent's stake, opened when absent, and note that
-    they change in this batch."""
+    """Return the free and the locked account of an agent's stake, opened if absent, and mark the
+    stake as changed by this batch."""
     free = batch.account(stake_address(agent_did), "stake", agent_did)
     locked = batch.account(stake_locked_address(agent_did), "stake_locked", agent_did)
     row = {"agent_did": agent_did, "free_account_id": free.id, "locked_account_id": locked.id}
@@ -169,12 +168,12 @@ def stake_parts(agent_did: str, batch: Batch) -> tuple[int, int]:
 
 
 def settled_shares(agent_did: str, batch: Batch) -> dict[str, int]:
-    """Return what of an agent's stake is whose now, by depositor, micro-credits."""
+    """Return the current shares of an agent's stake by depositor, micro-credits."""
     return settle_shares(batch.cache.shares[agent_did], sum(stake_parts(agent_did, batch)))
 
 
 def store_shares(agent_did: str, shares: dict[str, int], batch: Batch) -> None:
-    """Write every share of a stake: those of others may have been settled by the same command."""
+    """Store all shares of a stake: one command may also have settled the shares of others."""
     batch.cache.shares[agent_did] = {did: micro for did, micro in shares.items() if micro}
     for did, micro in shares.items():
         row = {"agent_did": agent_did, "depositor_did": did, "micro": micro}
@@ -182,9 +181,9 @@ def store_shares(agent_did: str, shares: dict[str, int], batch: Batch) -> None:
 
 
 def _wallet_did(command: StakeCommand, batch: Batch) -> str | None:
-    """Return whose wallet a stake comes from and returns to, None for a caller without the right.
+    """Return the DID whose wallet a stake comes from or returns to, None if the caller may not.
 
-    The agent itself and its owner each use their own; an administrator acts in the agent's name.
+    The agent and its owner use their own wallets; an administrator uses the agent's wallet.
     """
     known = batch.cache.agents.get(command.agent_did)
     is_owner = known is not None and known.owner_did == command.actor_did
@@ -210,7 +209,7 @@ def _moved(
     wallet_did: str,
     wallet: Account,
 ) -> Result:
-    """Move the amount and the depositor's share with it; record and answer it."""
+    """Move the amount and change the depositor's share; record the event and return the result."""
     is_deposit = isinstance(command, DepositStake)
     shares = settled_shares(command.agent_did, batch)
     change_micro = command.amount_micro if is_deposit else -command.amount_micro
@@ -237,11 +236,11 @@ def _moved(
     }
 
 
-# Planning stakes at risk: locked with an attempt, freed at its end, and slashed. Slashed is an
-# agent that is given up for a failure of its own, signs a result wrongly, is found to have
-# defrauded the payer, or is slashed by an administrator. All of it within the command that stores
-# the attempt or decides. A lock that the agent's free stake does not cover does not happen; the
-# outcome says so, and nothing is sent. A slash takes of its own node's lock alone, and ends it:
+# Plans of stakes at risk: locked with an attempt, unlocked at its end, and slashed. An agent is
+# slashed if it is given up for a failure of its own, if it signs a result wrongly, if it has
+# defrauded the payer, or by an administrator. The command that stores the attempt or the decision
+# does all of it. If the free stake does not cover a lock, the lock is refused; the outcome says so,
+# and the node is not sent. A slash takes only from the lock of its own node and ends that lock, so
 # no attempt is slashed twice.
 
 _NODE: Final = """
@@ -249,7 +248,7 @@ SELECT w.payer_did, n.agent_did, n.attempt, n.stake_micro
 FROM callboard.node n JOIN callboard.workflow w ON w.id = n.workflow_id
 WHERE n.workflow_id = %(workflow)s::uuid AND n.name = %(node)s
 """
-# By what happens to a lock: the kind and the description of its entry.
+# By event of a lock: the kind and the description of its entry.
 _ENTRIES: Final = {
     AuditEventType.STAKE_LOCKED: ("stake_lock", "stake at risk with a node"),
     AuditEventType.STAKE_UNLOCKED: ("stake_unlock", "stake free again"),
@@ -261,8 +260,9 @@ _ENTRIES: Final = {
 class _Lock:
     """The stake locked with an attempt.
 
-    Without an attempt: nothing is locked for this node, or for any of the workflow's. `is_sealed`:
-    its amount would tell the payer what the winner of an auction has bid.
+    `attempt` None: nothing is locked for this node (`node` None: for any node of the workflow).
+    `is_sealed`: the amount is kept out of the audit log, because it would tell the payer what the
+    winner of an auction has bid.
     """
 
     agent_did: str
@@ -273,7 +273,7 @@ class _Lock:
 
     @property
     def place(self) -> dict[str, Any]:
-        """Where it belongs, as audit records say it."""
+        """The workflow, node and attempt, as audit events name them."""
         place: dict[str, Any] = {"workflowId": self.workflow_id, "nodeId": self.node}
         return place if self.attempt is None else {**place, "attempt": self.attempt}
 
@@ -281,7 +281,7 @@ class _Lock:
 def add_risk_reads(
     workflow_id: str, record: StakeLocked | StakeFreed | NodeChanged, read_set: ReadSet
 ) -> None:
-    """Add what has to be in the state cache before a lock begins, goes on or ends."""
+    """Add the keys of the rows that a lock reads when it begins, continues or ends."""
     match record:
         case NodeChanged():
             if record.stake_micro:
@@ -291,15 +291,15 @@ def add_risk_reads(
             read_set.add_stake(record.agent_did)
             if type(record) is StakeFreed:
                 read_set.staked.add((workflow_id, record.node))
-                read_set.ending.add(workflow_id)  # whose payer a slash would go to
+                read_set.ending.add(workflow_id)  # loads the payer's wallet, which a slash credits
 
 
 def move_stakes(command: PublishWorkflow | AdvanceWorkflow, batch: Batch) -> list[str]:
-    """Lock and free what the command's records say; return the nodes whose lock was refused.
+    """Lock and unlock stake as the command's records say; return the nodes whose lock was refused.
 
-    After the command's rows and its release, so that the payer's wallet has room for both. A row
-    that says that stake is locked is corrected last: its owner may not have heard yet that the lock
-    was refused, or ended by a dispute.
+    Call it after the command's rows and its release, so that the payer's wallet has room for both.
+    Rows with locked stake are corrected last, because the workflow's owner may not know yet that
+    the lock was refused, or was ended by a dispute.
     """
     unstaked: list[str] = []
     at_risk: list[NodeChanged] = []
@@ -328,10 +328,11 @@ def move_stakes(command: PublishWorkflow | AdvanceWorkflow, batch: Batch) -> lis
 
 @dataclass(frozen=True, slots=True)
 class Guilt:
-    """What an agent is found guilty of: at which node, None for all of the workflow; for whom.
+    """Why an agent is slashed: where, for which payer, and by how much.
 
-    `locks`: of its open attempts there, each with its node, its number and the stake locked with
-    it, micro-credits. `bps` of each is taken. `evidence`: what the record says besides the place.
+    `node` None: for the whole workflow. `locks`: (node, attempt number, locked micro-credits) of
+    its open attempts there; `bps` of each lock is taken. `evidence`: further members of the audit
+    event's evidence.
     """
 
     agent_did: str
@@ -345,9 +346,9 @@ class Guilt:
 
 
 def slash_guilty(guilt: Guilt, batch: Batch) -> int:
-    """End the locks of the guilty, the payer's part first; return that, micro-credits.
+    """Slash and end the locks of a guilty agent; return the slashed micro-credits.
 
-    A node that has ended has nothing locked, so its agent loses nothing: there is an event only.
+    A node that has ended has no lock, so its agent loses nothing; only an event is recorded.
     """
     did, workflow_id = guilt.agent_did, guilt.workflow_id
     if not guilt.locks:
@@ -368,7 +369,7 @@ def slash_guilty(guilt: Guilt, batch: Batch) -> int:
 
 @dataclass(frozen=True, slots=True)
 class SlashReads:
-    """A node that was dispatched: whose it is, and what is locked with its attempt."""
+    """A node that was dispatched: its payer and agent, and the stake locked with its attempt."""
 
     payer_did: str
     agent_did: str | None
@@ -379,7 +380,7 @@ class SlashReads:
 async def load_slash(
     connection: Connection, command: SlashStake, read_set: ReadSet
 ) -> SlashReads | None:
-    """Return the node that an agent is slashed for, None when it was never dispatched."""
+    """Return the node for which an agent is slashed, None if it was never dispatched."""
     place = {"workflow": command.workflow_id, "node": command.node}
     read_set.agent_dids.add(command.agent_did)
     read_set.add_stake(command.agent_did)
@@ -392,9 +393,10 @@ async def load_slash(
 
 @plans(SlashStake, load=load_slash)
 def plan_slash_stake(command: SlashStake, batch: Batch) -> Result:
-    """Take what an agent has locked for a node because an administrator says so.
+    """Slash the stake that an agent has locked for a node.
 
-    Steps: (1) the node was dispatched, (2) it is this agent's, (3) its lock ends.
+    Steps: (1) check that the node was dispatched, (2) check that it is this agent's, (3) end its
+    lock.
     """
     stored: SlashReads | None = batch.loaded
     if stored is None:  # (1)
@@ -446,10 +448,10 @@ def _lock(command: PublishWorkflow | AdvanceWorkflow, record: StakeLocked, batch
 
 
 def _free(command: AdvanceWorkflow, record: StakeFreed, batch: Batch) -> None:
-    """End a lock: the payer's part first, the rest is the agent's again.
+    """End a lock: slash the payer's part first, and unlock the rest.
 
-    A lock that was refused or has ended, of which its owner had no notice yet, has nothing to end.
-    A refund may have taken from the locked stake meanwhile: then less is left than was locked.
+    If the lock was refused or has ended, which the workflow's owner may not know yet, nothing
+    happens. If a refund has reduced the locked stake meanwhile, less than the lock is moved.
     """
     staked = batch.cache.staked.pop((command.workflow_id, record.node), None)
     if staked is None or staked[0] != record.attempt:
@@ -470,8 +472,8 @@ def _free(command: AdvanceWorkflow, record: StakeFreed, batch: Batch) -> None:
 
 
 def _slash_trigger(record: StakeFreed) -> tuple[SlashTrigger, NodeErrorCode] | None:
-    """Say what the end of an attempt costs its agent stake for: a wrong signature, or a failure of
-    its own after which it is given up for the node."""
+    """Return why the end of an attempt is slashed, None if it is not: the result was signed
+    wrongly, or the agent is given up for the node after a failure of its own."""
     if record.is_forged:
         return SlashTrigger.WRONG_SIGNATURE, NodeErrorCode.INVALID_REPLY
     if record.failure_code is not None:
@@ -482,11 +484,11 @@ def _slash_trigger(record: StakeFreed) -> tuple[SlashTrigger, NodeErrorCode] | N
 def _slash(
     lock: _Lock, account: Account | None, locked_micro: int, guilt: Guilt, batch: Batch
 ) -> int:
-    """Move a share of a lock to the payer, without a fee; return it, micro-credits.
+    """Move a part of a lock to the payer, without a fee; return it, micro-credits.
 
     Args:
         account: the agent's locked stake.
-        locked_micro: what of it is locked for this attempt.
+        locked_micro: the part of it that is locked for this attempt.
     """
     payer = batch.account(wallet_address(guilt.payer_did), "wallet", guilt.payer_did)
     micro = slash_micro(locked_micro, guilt.bps)
@@ -501,7 +503,7 @@ def _slash(
 
 
 def _unlock(lock: _Lock, accounts: tuple[Account, Account], micro: int, batch: Batch) -> None:
-    """Give the agent back what is left of a lock."""
+    """Unlock the rest of a lock."""
     if micro:
         _change(AuditEventType.STAKE_UNLOCKED, lock, accounts, micro, lock.place, batch)
 
@@ -514,7 +516,7 @@ def _change(
     members: dict[str, Any],
     batch: Batch,
 ) -> None:
-    """Add the entry of what happens to a lock, none for nothing, and its audit record."""
+    """Add the entry (none for 0 micro-credits) and the audit event of a change of a lock."""
     entry_ids = batch.transfer(
         *accounts, micro, *_ENTRIES[event], workflow_id=lock.workflow_id, node_id=lock.node
     )

@@ -1,4 +1,4 @@
-"""Subnets, their members and policies, and the nodes that a payer publishes in a minute.
+"""Subnets, their members and policies; and the rate policies that limit a payer's nodes per minute.
 
 Reference: features.md (Subnets and policies).
 """
@@ -35,10 +35,11 @@ from ledger.writer.read_set import ReadSet
 
 
 class CreateSubnet(OwnersCommand, frozen=True, kw_only=True):
-    """Create a subnet. Its creator owns it.
+    """Create a subnet, owned by the caller.
 
-    `member_dids`: are listed, the creator among them; the creator, its agents, and all that an
-    administrator lists, join. Rejection: CONFLICT (too many subnets). Result: {}.
+    `member_dids`: the DIDs that are listed, including the creator. The creator and its agents join
+    at once; so do all DIDs that an administrator lists. Rejection: CONFLICT (too many subnets).
+    Result: {}.
     """
 
     subnet_id: str
@@ -49,20 +50,19 @@ class CreateSubnet(OwnersCommand, frozen=True, kw_only=True):
 
 
 class RemoveSubnet(OwnersCommand, frozen=True, kw_only=True):
-    """Remove a subnet, its members and its policies; its owner's act.
+    """Remove a subnet, its members and its policies. Only its owner may do so.
 
-    Rejections: NOT_FOUND (also: hidden from the caller), FORBIDDEN. Result: {}.
+    Rejections: NOT_FOUND (also if it is hidden from the caller), FORBIDDEN. Result: {}.
     """
 
     subnet_id: str
 
 
 class AddSubnetMember(OwnersCommand, frozen=True, kw_only=True):
-    """List a DID in a subnet, or let it join: its own act, its owner's or an administrator's.
+    """List a DID in a subnet, or let it join. Only the DID, its owner or an administrator joins it.
 
-    Rejections: NOT_FOUND (also: hidden from the caller), FORBIDDEN, CONFLICT (too many members, or
-    too many subnets that the DID has joined).
-    Result: {"isJoined": bool}.
+    Rejections: NOT_FOUND (also if the subnet is hidden from the caller), FORBIDDEN, CONFLICT (too
+    many members, or the DID has joined too many subnets). Result: {"isJoined": bool}.
     """
 
     subnet_id: str
@@ -70,9 +70,9 @@ class AddSubnetMember(OwnersCommand, frozen=True, kw_only=True):
 
 
 class RemoveSubnetMember(OwnersCommand, frozen=True, kw_only=True):
-    """Remove a DID from a subnet: an act of the subnet's owner, of the DID, or of its owner.
+    """Remove a DID from a subnet. The subnet's owner, the DID or its owner may do so.
 
-    Rejections: NOT_FOUND (also: no member), FORBIDDEN. Result: {}.
+    Rejections: NOT_FOUND (also if the DID is no member), FORBIDDEN. Result: {}.
     """
 
     subnet_id: str
@@ -80,7 +80,7 @@ class RemoveSubnetMember(OwnersCommand, frozen=True, kw_only=True):
 
 
 class CreatePolicy(OwnersCommand, frozen=True, kw_only=True):
-    """Add a policy to a subnet; its owner's act.
+    """Add a policy to a subnet. Only the subnet's owner may do so.
 
     Rejections: NOT_FOUND, FORBIDDEN, CONFLICT (too many policies). Result: {"createdMs"}.
     """
@@ -89,7 +89,7 @@ class CreatePolicy(OwnersCommand, frozen=True, kw_only=True):
 
 
 class RemovePolicy(OwnersCommand, frozen=True, kw_only=True):
-    """Remove a policy of a subnet; its owner's act.
+    """Remove a policy of a subnet. Only the subnet's owner may do so.
 
     Rejections: NOT_FOUND, FORBIDDEN. Result: {}.
     """
@@ -97,12 +97,12 @@ class RemovePolicy(OwnersCommand, frozen=True, kw_only=True):
     policy_id: str
 
 
-# Nodes that a payer has published in a minute, counted by the rate policies that bind it. The
-# single ledger writer counts, so the limit is exact over all replicas and owners. A new writer
-# starts with empty counts, so a member can publish up to twice the limit in that minute.
+# Counts the nodes that a payer publishes in a minute, for each rate policy that binds the payer.
+# Only the writer counts, so the limit is exact over all replicas and owners. A new writer starts
+# with empty counts, so in that minute a payer can publish up to twice the limit.
 
 MINUTE_MS: Final = 60_000
-# By payer and policy: a minute, and how many nodes were published in it.
+# By payer and policy: a minute, and the number of nodes published in it.
 RateCounts = dict[tuple[str, str], tuple[int, int]]
 
 
@@ -130,7 +130,7 @@ def count_nodes(command: PublishWorkflow, batch: Batch) -> RateCounts:
     return counts
 
 
-# Whether a DID that is no administrator may see a subnet `s`.
+# Whether a DID that is not an administrator's may see a subnet `s`.
 IS_SHOWN: Final = """
     (s.policy_type <> 'private' OR s.owner_did = {viewer} OR EXISTS (
         SELECT FROM callboard.subnet_member m LEFT JOIN callboard.agent a ON a.did = m.did
@@ -185,11 +185,13 @@ async def subnet_rows(
     offset: int = 0,
     after: str | None = None,
 ) -> list[RowDict]:
-    """Return subnets with `member_dids` and `joined_dids`, the oldest first.
+    """Return subnets with `member_dids` and `joined_dids`, oldest first.
 
     Args:
-        viewer: the DID that may see them; None: an administrator.
-        member_did: only those in which this DID is listed or has joined.
+        viewer: only subnets that this DID may see; None: an administrator, who sees all.
+        subnet_id: only this subnet; None: all.
+        member_did: only subnets in which this DID is listed or has joined; None: all.
+        after: the last id of the previous page.
     """
     values = {"viewer": viewer, "id": subnet_id, "member": member_did}
     page = {"limit": limit, "offset": offset, "after": after}
@@ -205,7 +207,7 @@ async def policy_rows(
     offset: int,
     after: str | None,
 ) -> list[RowDict]:
-    """Return policies of the subnets that a DID may see, None: of all; the oldest first."""
+    """Return policies of the subnets that a DID may see (None: of all subnets), oldest first."""
     values = {"viewer": viewer, "subnet": subnet_id, "after": after}
     return await reader.rows(_POLICIES, {**values, "limit": limit, "offset": offset})
 
@@ -216,7 +218,7 @@ async def binding_policies(reader: LedgerReader, did: str) -> list[Policy]:
 
 
 async def has_joined(reader: LedgerReader, subnet_id: str, did: str) -> bool:
-    """Say whether a DID has joined a subnet, by its id."""
+    """Say whether a DID has joined a subnet."""
     return bool(await reader.rows(_JOINED, {"id": subnet_id, "did": did}))
 
 
@@ -232,13 +234,12 @@ def policy_of(row: RowDict) -> Policy:
     )
 
 
-# Plans of the commands about subnets, their members and their policies. Being listed by others
-# neither binds a DID to policies nor lets it see the agents of a private subnet: it is a member
-# once it has joined.
+# Plans. A DID that others have listed is not bound by policies, and does not see the agents of a
+# private subnet. Both begin when it joins.
 
-# All owner processes keep all subnets in memory.
+# Maximum subnets of one owner, because all owner processes keep all subnets in memory.
 SUBNETS_MAX: Final = 20
-# A DID joins no other subnet once it is a member of so many.
+# Maximum subnets that a DID may join.
 JOINED_MAX: Final = 20
 POLICIES_MAX: Final = 20
 
@@ -265,10 +266,10 @@ _BY_POLICY: Final = _CHANGED.format(
 
 @dataclass(frozen=True, slots=True)
 class KnownSubnet:
-    """A subnet before a change.
+    """A subnet before a change, with the numbers of its members and policies.
 
-    `status`: of the member that changes, None for none; `joined`: how many subnets it has joined.
-    `is_shown`: the caller may see the subnet.
+    `status`: of the member that changes, None for none. `joined`: how many subnets this member has
+    joined. `is_shown`: the caller may see the subnet.
     """
 
     id: str
@@ -297,7 +298,7 @@ async def load_subnet(
 
 
 async def load_count(connection: Connection, command: CreateSubnet, read_set: ReadSet) -> int:
-    """Return how many subnets the caller owns."""
+    """Return the number of subnets that the caller owns."""
     read_set.agent_dids |= set(command.member_dids)
     ((count,),) = await fetch(connection, _OWNED, {"actor": command.actor_did})
     return int(count)
@@ -328,7 +329,7 @@ def plan_create_subnet(command: CreateSubnet, batch: Batch) -> Result:
 
 @plans(RemoveSubnet, load=load_subnet, outlives_credential=True)
 def plan_remove_subnet(command: RemoveSubnet, batch: Batch) -> Result:
-    """Remove a subnet with its members and policies: agents in a private one stay hidden."""
+    """Remove a subnet with its members and policies. Agents in a private subnet stay hidden."""
     known = _visible(command, batch)
     if not _is_owners(known, command):
         raise _forbidden(known, "removes it")
@@ -410,7 +411,7 @@ def plan_remove_policy(command: RemovePolicy, batch: Batch) -> Result:
 
 
 def _visible(command: Change, batch: Batch) -> KnownSubnet:
-    """Return the subnet, if the caller may know of it.
+    """Return the subnet of a command, if the caller may know of it.
 
     Raises: Refusal(NOT_FOUND).
     """
@@ -422,8 +423,8 @@ def _visible(command: Change, batch: Batch) -> KnownSubnet:
 
 
 def _may_join(did: str, command: CreateSubnet | Change, batch: Batch) -> bool:
-    """Say whether the caller may make a DID join: its own, one of its agents', or any as an
-    administrator."""
+    """Say whether the caller may make a DID join: the caller's own DID, the DID of an agent of the
+    caller, or any DID as an administrator."""
     agent = batch.cache.agents.get(did)
     is_agents = agent is not None and agent.owner_did == command.actor_did
     return command.is_admin or did == command.actor_did or is_agents
@@ -444,7 +445,7 @@ def _put_member(subnet_id: str, did: str, status: str, batch: Batch) -> None:
 
 
 def _changed(known: KnownSubnet, event: AuditEventType, batch: Batch, **payload: Any) -> None:
-    """Record a change of a subnet, which all owner processes then read again."""
+    """Record a change of a subnet; all owner processes then load it."""
     batch.put(CHANGED_SUBNETS, known.id, {"id": known.id})
     batch.is_directory_changed = True
     batch.record(event, ("subnet", known.id), ownerDid=known.owner_did, **payload)

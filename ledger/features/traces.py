@@ -1,7 +1,7 @@
-"""Traces: found by their ids, read as the rows that their spans are made of, followed for export.
+"""Traces: find workflows by trace id, read the rows for their spans, follow ended workflows.
 
-A trace id is chosen by callers, so that many workflows of many payers may share one.
-Reference: features.md (Traces).
+Callers choose trace ids, so many workflows of many payers may share one. Reference: features.md
+(Traces).
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from ledger.reads.reader import LedgerReader
 from ledger.reads.stored import IDS, RowDict
 from ledger.schema import workflow
 
-# Of a caller's workflows that share a trace id, the newest.
+# Maximum workflows per trace id that a caller gets, the newest ones.
 SHARING_MAX: Final = 100
-# Before every node of every workflow.
+# The place before every node of every workflow.
 FIRST_PLACE: Final = ("00000000-0000-0000-0000-000000000000", "")
 
 Place = tuple[str, str]
 
-# Spelt as the index is.
+# Spelled as in the index, so that Postgres uses the index.
 _traced_by: Final = sql.func.substring(
     workflow.c.traceparent, sql.literal_column("4"), sql.literal_column("32")
 )
 _WORKFLOWS: Final = sql.select(
     *(workflow.c[name] for name in ("id", "status", "created_ms", "completed_ms", "traceparent"))
 )
-# Of a page of nodes, in the order of their places.
+# A page of nodes in the order of their places.
 _NODES: Final = sql.text(
     """
     SELECT workflow_id::text, name, status, attempt, agent_did, verifier_did, verify_attempt,
@@ -52,7 +52,7 @@ _ATTEMPTS: Final = sql.text(
     f" completed_ms FROM callboard.attempt WHERE {_IN_PAGE.format(node='node')}"
     " ORDER BY workflow_id, id"
 )
-# A payment's line is the node's name, of its verifiers with `#verify` and a number behind it.
+# The line of a payment is the node's name, for verifiers followed by `#verify` and a number.
 _PAID_NODE: Final = "split_part(node_id, '#verify', 1)"
 _PAYMENTS: Final = sql.text(
     f"SELECT workflow_id::text, {_PAID_NODE} AS node, node_id, created_ms FROM callboard.entry"
@@ -71,13 +71,13 @@ async def trace_workflows(
 
     Args:
         trace_id: 32 lowercase hexadecimal digits.
-        payer_did: whose workflows alone are returned; None: everybody's.
-        workflow_id: the only one that is asked for; None: all.
+        payer_did: only workflows of this payer; None: of all payers.
+        workflow_id: only this workflow; None: all.
     """
     derived = sql.and_(workflow.c.id == str(uuid.UUID(trace_id)), workflow.c.traceparent.is_(None))
     given = sql.and_(workflow.c.traceparent.is_not(None), _traced_by == trace_id)
     found: list[RowDict] = []
-    for belongs in (derived, given):  # each by an index of its own
+    for belongs in (derived, given):  # two queries, because each uses another index
         query = _WORKFLOWS.where(belongs)
         if payer_did is not None:
             query = query.where(workflow.c.payer_did == payer_did)
@@ -100,10 +100,10 @@ async def traced_nodes(
     limit: int,
     offset: int = 0,
 ) -> list[NodeRows]:
-    """Return nodes of these workflows with their attempts and payments, by id and name.
+    """Return nodes of these workflows with their attempts and payments, by workflow id and name.
 
     Args:
-        after: the place of the last node of the page before.
+        after: the place of the last node of the previous page.
     """
     values = {"ids": list(ids), "after_id": after[0], "after_node": after[1]}
     nodes = await reader.rows(_NODES, {**values, "most": limit, "skipped": offset})
@@ -114,7 +114,7 @@ async def traced_nodes(
     page: dict[str, Any] = {"ids": list({workflow_id for workflow_id, _ in found})}
     page |= {"first_id": first[0], "first_node": first[1]}
     page |= {"last_id": last[0], "last_node": last[1]}
-    none = NodeRows({}, [], [])  # of a node that began after the page of nodes was read
+    none = NodeRows({}, [], [])  # for a node that began after the page of nodes was read
     for row in await reader.rows(_ATTEMPTS, page):
         found.get((row["workflow_id"], row["node"]), none).attempts.append(row)
     for row in await reader.rows(_PAYMENTS, page):
@@ -123,7 +123,7 @@ async def traced_nodes(
 
 
 def place_of(row: Mapping[str, Any]) -> Place:
-    """Return the place of a node's row in the order of `traced_nodes`."""
+    """Return a node's place (workflow id, name) in the order of `traced_nodes`."""
     return row["workflow_id"], row["name"]
 
 
@@ -139,11 +139,11 @@ _ENTRIES: Final = sql.text(
 
 
 async def ended_after(reader: LedgerReader, audit_id: int, most: int) -> tuple[int, list[str]]:
-    """Return the last of the next audit entries, and the workflows that ended in them.
+    """Return the id of the last audit entry that was read, and the workflows that ended.
 
     Args:
-        audit_id: the entry after which they begin.
-        most: of the entries that are read.
+        audit_id: the id of the entry after which reading begins.
+        most: maximum number of entries that are read.
     """
     rows = await reader.rows(_ENTRIES, {"after": audit_id, "most": most})
     ended = [row["ended_id"] for row in rows if row["ended_id"] is not None]
