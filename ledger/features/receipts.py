@@ -1,4 +1,4 @@
-"""Signed results, and receipts: those of the deployment and those that others submit.
+"""Signed results; and receipts, those of the deployment and those that others submit.
 
 Reference: features.md (Signed results, Receipts).
 """
@@ -32,10 +32,10 @@ from ledger.writer.command_kind import plans
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import wallet_address
 
-# Results that their nodes have succeeded with, and the signatures of their agents over them.
-# Nothing is stored for it: the attempt row has the signature.
+# Reads of results of nodes that have succeeded, with the signatures of their agents. The rows of
+# attempts contain the signatures.
 
-# Whether an attempt `t` is the viewer's: its agent is the viewer, or the viewer's.
+# Whether an attempt `t` is the viewer's: its agent is the viewer, or the viewer owns the agent.
 IS_VIEWERS: Final = f"""(t.agent_did = :viewer OR EXISTS (
     SELECT FROM callboard.agent a
     WHERE a.did = t.agent_did AND a.owner_did = :viewer AND {IS_OWNERS}))"""
@@ -59,7 +59,7 @@ _RESULTS: Final = sql.text(
 
 
 async def is_worker(reader: LedgerReader, workflow_id: str, viewer: str) -> bool:
-    """Say whether a DID, or an agent of it, has ended an attempt of a workflow."""
+    """Say whether a DID, or an agent that it owns, has ended an attempt of a workflow."""
     values = {"workflow_id": workflow_id, "viewer": viewer}
     return bool(await reader.rows(_IS_WORKER, values))
 
@@ -74,13 +74,13 @@ async def result_rows(
     after: int = 0,
     **page: int,
 ) -> list[RowDict]:
-    """Return the results of a workflow's nodes that have succeeded, as they arrived.
+    """Return the results of a workflow's nodes that have succeeded, in the order of arrival.
 
     Args:
-        workflow_id: in its usual spelling.
-        viewer: the DID whose agents' results are returned; None: all agents'.
-        node: only the result of this node.
-        is_all: also those that are not signed.
+        workflow_id: as a canonical UUID.
+        viewer: only results of this DID's agents; None: of all agents.
+        node: only the result of this node; None: of all.
+        is_all: include results without a signature.
         after: only attempts with larger ids.
         page: `limit` and `offset`.
     """
@@ -88,18 +88,19 @@ async def result_rows(
     return await reader.rows(_RESULTS, {**asked, "after": after, **page})
 
 
-# Receipts that agents, their owners and payers submit, kept with the deployment's own. The first
-# one of a node and a submitter is kept for ever.
+# Receipts that agents, their owners and payers submit. The first receipt of a node by a submitter
+# is
+# stored for ever.
 
-# Of a page of the deployment's receipts; a node usually has 3: of its payer, agent and owner.
+# Maximum submitted receipts on a page. A node usually has 3: of its payer, agent and owner.
 _SHOWN_MAX: Final = 1_000
 
 
 class SubmitReceipt(AuthorizedCommand, frozen=True, kw_only=True):
-    """Store the receipt of a node that its agent, the agent's owner or the payer submits.
+    """Store the receipt of a node, submitted by its agent, the agent's owner or the payer.
 
-    Its key is made of the workflow, the node and the submitter, so that each submits one.
-    `body`: the receipt in canonical form; `request_hash`: over it. `is_verified`: whether its
+    The key names the workflow, the node and the submitter, so each submits one receipt per node.
+    `body`: the receipt in canonical form. `request_hash`: its hash. `is_verified`: whether its
     signature is valid; None: it cannot be checked. Rejection: KEY_REUSED (another was submitted
     before). Result: {"id"}.
     """
@@ -114,19 +115,19 @@ class SubmitReceipt(AuthorizedCommand, frozen=True, kw_only=True):
 
 
 def submit_receipt_key(workflow_id: str, node_id: str, submitter_did: str) -> str:
-    """Return the key under which a submitter submits the receipt of a node, once."""
+    """Return the key of a submitter's only receipt for a node."""
     return composed_key("receipt", workflow_id, node_id, submitter_did)
 
 
 def add_submit_reads(command: SubmitReceipt, read_set: ReadSet) -> None:
-    """Add what tells the payer of the workflow, and the owner of its agent."""
+    """Add the workflow's payer and the agent's owner, who may see the audit entry."""
     read_set.workflow_ids.add(command.workflow_id)
     read_set.agent_dids.add(command.agent_did)
 
 
 @plans(SubmitReceipt, reads=add_submit_reads, is_asked_again=True)
 def plan_submit_receipt(command: SubmitReceipt, batch: Batch) -> Result:
-    """Store a receipt. The chain carries its hash, not the receipt."""
+    """Store a receipt. The audit log contains its hash, not the receipt."""
     own = {"id": command.receipt_id, "submitter_did": command.actor_did}
     batch.store(SUBMITTED_RECEIPTS, command.receipt_id, command, **own)
     batch.record(
@@ -141,26 +142,27 @@ def plan_submit_receipt(command: SubmitReceipt, batch: Batch) -> Result:
 
 
 async def submitted_rows(reader: LedgerReader, nodes: Collection[tuple[str, str]]) -> list[RowDict]:
-    """Return the receipts of some nodes, the first `_SHOWN_MAX` that were submitted.
+    """Return the submitted receipts of some nodes, the oldest `_SHOWN_MAX`.
 
     Args:
-        nodes: ids of workflows, each with the name of a node.
+        nodes: (workflow id, node name) pairs.
     """
     place = sql.tuple_(submitted_receipt.c.workflow_id, submitted_receipt.c.node_id)
     query = sql.select(submitted_receipt).where(place.in_(list(nodes)))
     return await reader.rows(query.order_by(submitted_receipt.c.created_ms).limit(_SHOWN_MAX))
 
 
-# The deployment's receipts: one for each payment of an agent, signed when it is first read. A
-# receipt says what the ledger holds of a payment and its attempt. Only the signed text and its
-# signatures are stored, so that a receipt stays the same when the signing key is rotated. They
-# are stored as the role `ops_writer`, by a function of the database.
+# The deployment's receipts: one per payment of an agent, signed when it is first read. A receipt
+# contains what the ledger stores about the payment and its attempt. Only the signed text and its
+# signatures are stored, so a receipt does not change when the signing key is rotated. A function of
+# the database stores them for the role `ops_writer`.
 
-# Entries of an agent's wallet that one page searches: at least the largest offset plus a page;
-# bounded, because a payer may have few of them.
+# Entries of an agent's wallet that one page searches: at least the largest offset plus a page. It
+# is
+# bounded, because few of them may be payments by the viewer.
 LOOKED_AT_MAX: Final = 10_200
 _SIGN_TRIES_MAX: Final = 3
-# The node's attempt that was paid, or the verification; the fee's entry follows the payment's.
+# Finds the paid attempt of the node, or the paid verification. The fee's entry is the next one.
 _ROWS: Final = f"""
     SELECT e.id AS entry_id, e.workflow_id, e.node_id, e.amount AS amount_micro, e.audit_id,
         coalesce(f.amount, 0) AS fee_micro, t.agent_did, t.input_hash, t.output_hash, t.started_ms,
@@ -209,13 +211,13 @@ async def receipt_rows(
     offset: int = 0,
     **of: Any,
 ) -> list[RowDict]:
-    """Return what receipts are made of, the newest first, with what is signed of them.
+    """Return what receipts are made of, newest first, with their stored signatures.
 
     Args:
-        viewer: the DID whose workflows' and agents' receipts are returned; None: all.
-        before: only receipts of smaller numbers.
-        of: one of `entry_id`, the receipt's number, `workflow_id`, and `agent_did`. Of an agent
-            the receipts of its newest `LOOKED_AT_MAX` entries before that number are returned.
+        viewer: only receipts of this DID's workflows and agents; None: all.
+        before: only receipts with smaller numbers.
+        of: one of `entry_id` (the receipt's number), `workflow_id` and `agent_did`. For an agent,
+            only its newest `LOOKED_AT_MAX` entries before `before` are searched.
     """
     if "agent_did" in of:
         of = {"wallet": wallet_address(of["agent_did"])}
@@ -225,11 +227,11 @@ async def receipt_rows(
 
 
 class ReceiptStore(OperationalPool):
-    """Signs receipts and keeps the first signing of each.
+    """Signs receipts and stores the first signature of each.
 
     Args:
         url: `postgresql://…` of a login that is a member of `ops_writer`.
-        reader: of the ledger.
+        reader: reads the ledger's rows.
     """
 
     name, is_durable = "callboard-receipts", True
@@ -239,7 +241,7 @@ class ReceiptStore(OperationalPool):
         self._reader = reader
 
     async def sign(self, rows: Collection[RowDict], keys: DeploymentKeys, *, now_ms: int) -> None:
-        """Add to the rows of `receipt_rows` what is signed, and store it where it is new.
+        """Add the signed text and the signatures to rows of `receipt_rows`; store them if new.
 
         Raises:
             ServiceError: LEDGER_UNAVAILABLE; OVERLOADED, the signing key is being rotated.

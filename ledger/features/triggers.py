@@ -1,4 +1,4 @@
-"""Triggers and their runs: created, changed, ended; a run starts, or its cause starts none.
+"""Triggers and their runs: plans that create, change and end triggers and store runs; reads.
 
 Reference: features.md (Triggers, Schedules).
 """
@@ -35,26 +35,27 @@ from ledger.writer.command_kind import plans
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import KnownTrigger
 
-# Planning runs of triggers: a run that starts, with the publish of its workflow, and a cause that
-# starts none. The trigger's row and the run's row change in the transaction of the publish. The
-# row's version and due time fence stale deciders, so a cause starts at most one run, even after
+# Plans of runs. A cause either starts a run, with the publish of its workflow, or is noted as
+# having
+# started none. The rows of the trigger and of the run change in the transaction of the publish. The
+# trigger's version and due time fence stale deciders, so a cause starts at most one run, even after
 # crashes and retries.
 
-# As many refused runs in a row pause a trigger.
+# So many failed runs in a row pause a trigger.
 REFUSALS_MAX: Final = 10
 
 
 def add_run_reads(run: TriggerRun, owner_did: str, read_set: ReadSet) -> None:
-    """Declare the rows that `check_run` reads."""
+    """Add the keys of the rows that `check_run` reads."""
     read_set.trigger_ids.add(run.trigger_id)
     read_set.trusted.add(owner_did)
     add_credential_reads(run.credential, read_set)
 
 
 def credential_of(owner_did: str, signed_key: str | None, key_id: str | None) -> Credential:
-    """Return the credential by which a trigger runs, from its row; None: an access token.
+    """Return the credential of a trigger from its row; None: an access token.
 
-    The hash of an API key is not part of it: a key that is rotated stays the same key.
+    It does not contain the hash of an API key, so the key may be rotated.
     """
     if signed_key is not None:
         return SignedBy(owner_did, signed_key)
@@ -65,7 +66,7 @@ def check_run(run: TriggerRun, hold_micro: int, batch: Batch) -> KnownTrigger:
     """Return the trigger of a run that may start.
 
     Raises:
-        Refusal: as `PublishWorkflow` says.
+        Refusal: the rejections of runs that `PublishWorkflow` lists.
     """
     known = _check_decided(run, batch)
     owner_did = known.owner_did
@@ -92,11 +93,11 @@ def check_run(run: TriggerRun, hold_micro: int, batch: Batch) -> KnownTrigger:
 def store_run(
     command: PublishWorkflow, known: KnownTrigger, batch: Batch, *, has_failed: bool
 ) -> None:
-    """Store a run that has started, and what it changes of its trigger.
+    """Store a run that has started, and its effect on the trigger.
 
     Args:
-        known: its trigger, as `check_run` has returned it.
-        has_failed: its workflow has ended as it was published.
+        known: the trigger, as returned by `check_run`.
+        has_failed: the workflow ended when it was published.
     """
     run = command.run
     assert run is not None, command
@@ -114,13 +115,13 @@ def store_run(
 
 
 def add_note_reads(command: NoteRun, read_set: ReadSet) -> None:
-    """Declare the rows that `plan_note_run` reads."""
+    """Add the keys of the rows that `plan_note_run` reads."""
     read_set.trigger_ids.add(command.run.trigger_id)
 
 
 @plans(NoteRun, reads=add_note_reads, is_asked_again=True)
 def plan_note_run(command: NoteRun, batch: Batch) -> Result:
-    """Store a cause that has started no run; refusals pause the trigger."""
+    """Store a cause that has started no run; repeated failures pause the trigger."""
     run = command.run
     known = _check_decided(run, batch, is_active=command.reason != "inactive")
     until_ms = command.missed_until_ms
@@ -139,7 +140,7 @@ def plan_note_run(command: NoteRun, batch: Batch) -> Result:
 
 
 def store_trigger(known: KnownTrigger, batch: Batch, **others: Any) -> None:
-    """Store the state of a trigger, and what else a caller has changed of it."""
+    """Store the state of a trigger, and other columns that a caller has changed."""
     before = batch.row(TRIGGER_CHANGES, known.id) or {}
     state = {name: value for name, value in asdict(known).items() if name not in TRIGGER_FIXED}
     batch.put(TRIGGER_CHANGES, known.id, {**before, **state, **others})
@@ -149,7 +150,7 @@ def store_trigger(known: KnownTrigger, batch: Batch, **others: Any) -> None:
 def stopped(
     known: KnownTrigger, status: Literal["paused", "ended"], reason: str, batch: Batch
 ) -> KnownTrigger:
-    """Return a trigger as it is paused or has ended, and record that."""
+    """Return a trigger after it was paused or has ended, and record that."""
     event = AuditEventType.TRIGGER_PAUSED if status == "paused" else AuditEventType.TRIGGER_ENDED
     record_change(event, known, batch, reason=reason)
     return replace(known, status=status, reason=reason, due_ms=None)
@@ -162,10 +163,10 @@ def record_change(event: AuditEventType, known: KnownTrigger, batch: Batch, **pa
 
 
 def _check_decided(run: TriggerRun, batch: Batch, *, is_active: bool = True) -> KnownTrigger:
-    """Return the trigger as a cause was decided from it.
+    """Return the trigger of a cause, if it is in the state from which the cause was decided.
 
     Args:
-        is_active: whether the trigger has to be active.
+        is_active: whether the trigger must be active.
 
     Raises:
         Refusal: CONFLICT.
@@ -197,7 +198,7 @@ def _take(
     is_last: bool = False,
     is_unauthorized: bool = False,
 ) -> None:
-    """Take the run's due time, if it has one; end or pause its trigger where that is due."""
+    """Take the run's due time, if any; then pause or end the trigger if necessary; store it."""
     if run.due_ms is not None:
         known = replace(known, taken_ms=run.due_ms, due_ms=run.next_due_ms)
     stop: tuple[Literal["paused", "ended"], str] | None = None
@@ -214,14 +215,14 @@ def _take(
     store_trigger(known, batch)
 
 
-# Planning what callers do with triggers: they create, change and end them.
+# Plans of callers' commands: create, change and end a trigger.
 
 DISABLED = "disabled"
 TRIGGERS_PER_OWNER_MAX: Final = 1_000
 
 
 def add_trigger_reads(command: ChangeTrigger | EndTrigger, read_set: ReadSet) -> None:
-    """Declare the rows that a change of a trigger reads."""
+    """Add the key of the trigger that a command changes."""
     read_set.trigger_ids.add(command.trigger_id)
 
 
@@ -336,8 +337,8 @@ _COUNT: Final = (
     .where(trigger.c.owner_did == sql.bindparam("owner_did"))
     .where(trigger.c.status != sql.literal_column("'ended'"))
 )
-# Owners take turns: none can keep the schedules of others waiting. A due time of policy `queue`
-# waits for the run before it. Whether a run has not ended is asked of each due schedule once.
+# Owners take turns, so none can keep the schedules of others waiting. A due time with the policy
+# `queue` waits for the previous run. Whether a run is unfinished is read once per due schedule.
 _DUE: Final = sql.text(
     """
     WITH due AS (
@@ -357,8 +358,8 @@ _DUE: Final = sql.text(
     WHERE s.bytes_before < :bytes_max ORDER BY s.turn, s.due_ms
     """
 )
-# depth: that of the run whose workflow the audit entry is about, plus 1; 0 if the run's owner is
-# another one, who could else keep the trigger from running.
+# depth: the depth of the run whose workflow the audit entry is about, plus 1. It is 0 if that run
+# has another owner, who could otherwise prevent this trigger's runs.
 _EVENT: Final = sql.text(
     """
     SELECT a.body, a.workflow_id::text, coalesce((
@@ -374,17 +375,17 @@ _EVENT: Final = sql.text(
 
 
 async def trigger_row(reader: LedgerReader, trigger_id: str) -> RowDict | None:
-    """Return a trigger by its id, which has the form of a UUID."""
+    """Return a trigger by its id (a UUID), None if there is none."""
     return await reader.row(_BY_ID, {"id": trigger_id})
 
 
 async def trigger_of_token(reader: LedgerReader, token_hash: bytes) -> RowDict | None:
-    """Return the trigger whose hook has the token with this SHA-256."""
+    """Return the trigger whose hook has the token with this SHA-256, None if there is none."""
     return await reader.row(_BY_TOKEN, {"token_hash": token_hash})
 
 
 async def count_triggers(reader: LedgerReader, owner_did: str) -> int:
-    """Return how many triggers of an owner have not ended."""
+    """Return the number of an owner's triggers that have not ended."""
     (row,) = await reader.rows(_COUNT, {"owner_did": owner_did})
     return int(row["triggers"])
 
@@ -400,13 +401,14 @@ async def trigger_rows(
     before_id: str | None,
     bytes_max: int,
 ) -> RowPage:
-    """Return a page of triggers, the newest first; those that have ended only by their status.
+    """Return a page of triggers, newest first. Ended triggers are returned only by their status.
 
     Args:
-        owner_did, kind, status: None for all; without a status, for all that have not ended.
-        before_id: the last id of the page before.
+        owner_did, kind, status: None: all. Without a status, all that have not ended.
+        before_id: the last id of the previous page.
+        bytes_max: maximum bytes of templates: the page ends with the row that exceeds it.
     """
-    # Spelt as the partial index is: a parameter would not find it.
+    # Spelled as in the partial index: with a parameter Postgres would not use the index.
     wanted: sql.ColumnElement[str] = sql.literal_column(
         f"'{TriggerStatus(status or TriggerStatus.ENDED)}'"
     )
@@ -420,7 +422,7 @@ async def trigger_rows(
 async def run_rows(
     reader: LedgerReader, trigger_id: str, *, limit: int, offset: int, before_audit_id: int | None
 ) -> list[RowDict]:
-    """Return runs of a trigger, the newest first, each with the `workflow_status`."""
+    """Return runs of a trigger, newest first, each with its `workflow_status`."""
     query = (
         sql.select(trigger_run, workflow.c.status.label("workflow_status"))
         .select_from(trigger_run)
@@ -433,19 +435,21 @@ async def run_rows(
 
 
 async def run_row(reader: LedgerReader, trigger_id: str, key: str) -> RowDict | None:
-    """Return the run of a trigger by the key of its cause."""
+    """Return the run of a trigger by the key of its cause, None if there is none."""
     return await reader.row(_RUN, {"id": trigger_id, "key": key})
 
 
 async def due_triggers(
     reader: LedgerReader, *, at_ms: int, limit: int, bytes_max: int
 ) -> list[RowDict]:
-    """Return schedules that have started to be due, those of different owners in turns.
+    """Return schedules whose due time has come; the schedules of different owners take turns.
 
     Args:
-        bytes_max: of their templates: the list ends with the one that passes it.
+        at_ms: the current time, Unix milliseconds.
+        limit: maximum number of schedules.
+        bytes_max: maximum bytes of templates: the list ends with the one that exceeds it.
 
-    Returns: rows of triggers, each with `is_running`: whether a run of it has not ended.
+    Returns: rows of triggers, each with `is_running`: whether one of its runs is unfinished.
     """
     return await reader.rows(_DUE, {"at_ms": at_ms, "limit": limit, "bytes_max": bytes_max})
 
@@ -454,7 +458,7 @@ async def event_row(reader: LedgerReader, audit_id: int, *, trigger_id: str, key
     """Return an audit entry as the cause of a run.
 
     Args:
-        key: of the cause.
+        key: the key of the cause.
 
     Returns: the entry's row with the run's `depth`, and `is_decided`: whether the cause has a run.
     """

@@ -1,4 +1,4 @@
-"""Trust: agents are revoked and taken back, and what follows for their work.
+"""Trust: agents are revoked, revocations are lifted, and steps of revoked agents are refused.
 
 Reference: features.md (Revocation).
 """
@@ -33,15 +33,15 @@ from ledger.writer.command_kind import plans
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import Escrow, Revocation
 
-# Commands about whom to trust: agents are revoked, and taken back; what operators read is noted.
+# Commands that revoke an agent, lift a revocation, and record the use of a single right.
 
 
 class RevokeAgent(OwnersCommand, frozen=True, kw_only=True):
-    """Let an agent do no more work: from this commit on it gets none and is paid for none.
+    """Revoke an agent: from this command on it gets no work and no payments.
 
-    `expires_ms` None: for good. `is_admin` lets anybody act; else it is the agent or its owner.
-    Rejections: FORBIDDEN, ALREADY_REVOKED, INVALID_REQUEST (expires in the past), KEY_REUSED.
-    Result: {"revokedMs": int}.
+    `expires_ms` None: for ever. `is_admin`: any caller may act; otherwise only the agent or its
+    owner may. Rejections: FORBIDDEN, ALREADY_REVOKED, INVALID_REQUEST (expires in the past),
+    KEY_REUSED. Result: {"revokedMs": int}.
     """
 
     request_hash: bytes
@@ -52,7 +52,7 @@ class RevokeAgent(OwnersCommand, frozen=True, kw_only=True):
 
 
 class UnrevokeAgent(OwnersCommand, frozen=True, kw_only=True):
-    """Let a revoked agent work again; who did not revoke it needs to be an administrator.
+    """Lift a revocation. Only the revoker or an administrator may do so.
 
     Rejections: NOT_FOUND (it is not revoked), FORBIDDEN. Result: {"unrevokedMs": int}.
     """
@@ -61,47 +61,49 @@ class UnrevokeAgent(OwnersCommand, frozen=True, kw_only=True):
 
 
 class NoteReading(AuthorizedCommand, frozen=True, kw_only=True):
-    """Say on the chain that a single right was used, by which operation: to read, or to change what
-    is not audited.
+    """Record that a single right was used, for a read or for a change that is not audited.
 
-    `operation`: its method and path, as declared for a read. `authority` says the right and the
-    reason. No rejection, no result.
+    `operation`: the method and path of the operation, as declared. `authority` has the right and
+    the reason. No rejection, no result.
     """
 
     operation: str
 
 
-# Planning who is trusted: agents are revoked and taken back, and what follows for their work. The
-# one writer decides it, so that the chain has no payment and no new attempt of an agent between
-# its revocation and that one's end, however late an owner is notified. A step that is refused for
-# it halts its workflow: what its owner has decided since, it has decided on what did not happen.
-# md (Settlement).
+# Plans. The writer decides about revocations, so between the audit entries of a revocation and its
+# end there is no payment and no new attempt of the agent, even if an owner process learns of the
+# revocation late. A refused step halts its workflow, because the owner's later decisions were based
+# on a step that did not happen. Reference: money.md (Settlement).
 
-# What an agent or a verifier has to say of its work.
+# Outcomes of an attempt that an agent or a verifier has reported.
 _SAID: Final = ("success", "rejected")
 
 
 @plans(NoteReading)
 def plan_note_reading(command: NoteReading, batch: Batch) -> Result:
-    """Note that a single right was used for reading."""
+    """Record that a single right was used."""
     batch.record(AuditEventType.RIGHT_USED, ("operation", command.operation))
     return {}
 
 
 def add_revoke_reads(command: RevokeAgent, read_set: ReadSet) -> None:
-    """Add what is looked at before an agent is revoked."""
+    """Add the keys of the rows that planning a revocation reads."""
     read_set.agent_dids.add(command.did)
     read_set.trusted.add(command.did)
 
 
 def add_unrevoke_reads(command: UnrevokeAgent, read_set: ReadSet) -> None:
-    """Add what is looked at before a revoked agent is taken back."""
+    """Add the keys of the rows that planning the end of a revocation reads."""
     read_set.trusted.add(command.did)
 
 
 @plans(RevokeAgent, reads=add_revoke_reads, outlives_credential=True)
 def plan_revoke_agent(command: RevokeAgent, batch: Batch) -> Result:
-    """Revoke an agent. Steps: (1) the caller may, (2) it is not revoked, (3) its end is to come."""
+    """Revoke an agent.
+
+    Steps: (1) check the caller's right, (2) check that the agent is not revoked, (3) check that the
+    revocation's end is in the future.
+    """
     did, cache = command.did, batch.cache
     agent = cache.agents.get(did)
     owner_did = did if agent is None else agent.owner_did
@@ -113,7 +115,7 @@ def plan_revoke_agent(command: RevokeAgent, batch: Batch) -> Result:
         raise invalid(f"expiresAt: got {iso_ms(command.expires_ms)}, expected a time in the future")
     cache.revoked[did] = Revocation(command.actor_did, command.expires_ms)
     evidence = read_json(command.evidence_json)
-    # The end of an earlier one in the same batch would be written after this row.
+    # The end of an earlier revocation in the same batch would be written after this row.
     batch.drop(UNREVOCATIONS, did)
     by_did = command.actor_did
     batch.store(REVOCATIONS, did, command, evidence=evidence, revoked_by_did=by_did)
@@ -127,7 +129,7 @@ def plan_revoke_agent(command: RevokeAgent, batch: Batch) -> Result:
 
 @plans(UnrevokeAgent, reads=add_unrevoke_reads, outlives_credential=True)
 def plan_unrevoke_agent(command: UnrevokeAgent, batch: Batch) -> Result:
-    """Take an agent back that is revoked now."""
+    """Lift the revocation of an agent."""
     did, cache = command.did, batch.cache
     if not cache.is_revoked(did, batch.clock_ms):
         raise not_found(f"{did} is not revoked")
@@ -146,10 +148,10 @@ def plan_unrevoke_agent(command: UnrevokeAgent, batch: Batch) -> Result:
 
 
 def check_taken(command: AdvanceWorkflow, escrow: Escrow, batch: Batch) -> None:
-    """Refuse a step of a halted workflow, and one that says what a revoked agent has done.
+    """Refuse a step of a halted workflow, and a step with the work of a revoked agent.
 
     Raises:
-        Refusal: CONFLICT, FORBIDDEN; after the latter the workflow is halted.
+        Refusal: CONFLICT, FORBIDDEN; after FORBIDDEN the workflow is halted.
     """
     check_not_quarantined(command, escrow)
     if escrow.is_halted and not command.is_fresh:
@@ -160,19 +162,19 @@ def check_taken(command: AdvanceWorkflow, escrow: Escrow, batch: Batch) -> None:
         if did is not None and batch.cache.is_revoked(did, batch.clock_ms):
             set_halted(command.workflow_id, escrow, batch, is_halted=True)
             detail = f"{did} is revoked: its result is neither accepted nor paid"
-            # Not stored: when the revocation has ended, the same step may be decided again.
+            # Not stored: after the end of the revocation the same step may be decided again.
             raise forbidden(detail, is_audited=True, is_stored=False)
 
 
 def resume(command: AdvanceWorkflow, escrow: Escrow, batch: Batch) -> None:
-    """Let a halted workflow go on with this step, which nothing speaks against."""
+    """End the halt of a workflow, because this step was decided from its rows."""
     if escrow.is_halted:
         assert command.is_fresh, command
         set_halted(command.workflow_id, escrow, batch, is_halted=False)
 
 
 def revoked_attempts(command: PublishWorkflow | AdvanceWorkflow, batch: Batch) -> list[str]:
-    """Return the nodes that a step gives to agents that are revoked."""
+    """Return the nodes that a step dispatches to revoked agents."""
     return [
         record.node
         for record in command.records
@@ -184,7 +186,7 @@ def revoked_attempts(command: PublishWorkflow | AdvanceWorkflow, batch: Batch) -
 
 
 def _speaker(record: object) -> str | None:
-    """Return the agent whose result, judgement or pay a record is."""
+    """Return the agent whose result, judgement or payment a record contains, None for others."""
     if type(record) is NodePaid:
         return record.agent_did
     if type(record) is AttemptFinished and record.outcome in _SAID:
@@ -192,7 +194,7 @@ def _speaker(record: object) -> str | None:
     return None
 
 
-# Who is revoked at a moment: one DID, some, all.
+# Reads of revocations that are in force.
 
 
 def in_force(at_ms: int) -> sql.ColumnElement[bool]:
@@ -201,7 +203,7 @@ def in_force(at_ms: int) -> sql.ColumnElement[bool]:
 
 
 async def revocation_row(reader: LedgerReader, did: str, *, at_ms: int) -> RowDict | None:
-    """Return a DID's revocation that is in force at a time, milliseconds."""
+    """Return a DID's revocation that is in force at a time (Unix milliseconds), or None."""
     query = sql.select(revocation).where(revocation.c.did == did, in_force(at_ms))
     return await reader.row(query)
 
@@ -220,7 +222,7 @@ async def revocation_rows(
 
     Args:
         viewer: the DID that may see them; None: an administrator.
-        bytes_max: of the evidence: the page ends with the row that passes it.
+        bytes_max: maximum bytes of evidence: the page ends with the row that exceeds it.
     """
     condition = is_shown("callboard.revocation.did", viewer)
     query = sql.select(revocation).where(in_force(at_ms), condition)

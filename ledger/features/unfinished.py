@@ -1,11 +1,11 @@
-"""The unfinished workflows of shards, page by page, as a member needs them to drive them on.
+"""Reads the unfinished workflows of shards page by page, for a member that takes over the shards.
 
-No read holds more than a page: bounded by workflows, by their nodes' rows and by bytes, whatever a
-shard has. Pages follow each other by deadline and id, so that no deadline waits behind later ones,
-and so that each page is read, and repeated when it fails, by itself. To go on, a member needs to
-know which agents have had a node: its row names those that failed it finally and the one that had
-it last; the others that had an attempt, of whom there may be three altogether, are in the history.
-Decision fairness-and-long-work.
+A page is limited in workflows, in rows of nodes and in bytes, however much a shard has. Pages are
+in
+the order of deadline and id, so that workflows with an early deadline are not read late. A page
+that fails can be read again by itself. To continue a workflow, a member must know which agents have
+had each node. The node's row names the agents that failed it finally and the last agent; the
+history of attempts names the others. Decision fairness-and-long-work.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from ledger.schema import attempt, node, workflow
 
 
 class PageKey(NamedTuple):
-    """A workflow by its place in the order of pages."""
+    """The position of a workflow in the order of pages."""
 
     deadline_ms: int
     workflow_id: str
 
 
 class _Sized(NamedTuple):
-    """A workflow that is to be read, with the rows of its nodes and its bytes."""
+    """A workflow to be read, with its number of node rows and its bytes."""
 
     key: PageKey
     nodes: int
@@ -40,16 +40,16 @@ class _Sized(NamedTuple):
 _BEFORE_ALL: Final = PageKey(-1, "00000000-0000-0000-0000-000000000000")
 
 _IS_UNFINISHED: Final = sql.and_(
-    # Spelt as the index is, and as `core/shards/shard.py` counts.
+    # Spelled as in the index, and equal to `core/shards/shard.py`.
     sql.any_(sql.bindparam("shards", type_=ARRAY(Integer)))
     == sql.func.get_byte(sql.func.uuid_send(workflow.c.id), 7),
-    workflow.c.completed_ms.is_(None),  # spelt as the partial index is
+    workflow.c.completed_ms.is_(None),  # spelled as in the partial index
 )
 _ORDER: Final = (workflow.c.deadline_ms, workflow.c.id)
 
 
 def _sizes() -> sql.Select[Any]:
-    """Select what the next page may hold: keys, each with its nodes' rows and bytes."""
+    """Select the candidates of the next page, each with its number of node rows and its bytes."""
     after = sql.tuple_(
         sql.bindparam("after_ms", type_=BigInteger),
         sql.bindparam("after_id", type_=Uuid(as_uuid=False)),
@@ -71,7 +71,7 @@ def _sizes() -> sql.Select[Any]:
     nodes = (
         sql.select(
             sql.func.count().label("nodes"),
-            # Of a long text the length is known without its text.
+            # The length of a long text is read without the text.
             sql.func.coalesce(sql.func.sum(sql.func.octet_length(node.c.result_json)), 0).label(
                 "results"
             ),
@@ -92,9 +92,10 @@ def _sizes() -> sql.Select[Any]:
 
 
 def _nodes_to_resume() -> sql.Select[Any]:
-    """Select node rows, with the agents of each node's attempts, repeated, in order.
+    """Select node rows, each with the agents of its attempts, in order and with repetitions.
 
-    Grouped once for all of them: a look per node would read a large workflow's history each time.
+    Attempts are grouped once for all nodes. A subquery per node would read the history of a large
+    workflow for each of its nodes.
     """
     used = (
         sql.select(
@@ -115,7 +116,7 @@ def _nodes_to_resume() -> sql.Select[Any]:
     )
 
 
-# Made once: making a statement costs as much as running it.
+# Built once, because building a statement costs as much as running it.
 _SIZES: Final = _sizes()
 _WORKFLOWS: Final = (
     workflow_select(with_manifest=True)
@@ -126,26 +127,26 @@ _NODES: Final = _nodes_to_resume()
 
 
 class UnfinishedPages:
-    """The unfinished workflows of some shards; one page is read at a time.
+    """The unfinished workflows of some shards, read one page at a time.
 
-    What a look at sizes finds is kept for the pages that follow: with large workflows a page holds
-    few of them, and the next look would size the others again.
+    One read of sizes serves several pages: with large workflows a page holds few of them, and
+    reading the sizes of the others again would be wasted.
 
     Args:
-        reader: of the ledger's rows.
-        shards: their numbers.
+        reader: reads the ledger's rows.
+        shards: the numbers of the shards.
     """
 
-    # Of one look at sizes, and so of a page.
+    # Workflows per read of sizes, and therefore the maximum per page.
     workflows_max = 100
-    # What a process turns into rows within a few milliseconds. A single workflow may have more.
+    # A process converts such a page within a few milliseconds. A single workflow may have more.
     nodes_max = 300
     bytes_max = 2 * 1024 * 1024
 
     def __init__(self, reader: LedgerReader, shards: Collection[int]) -> None:
         self._reader = reader
         self._shards = sorted(set(shards))
-        # In the order of pages, all of them behind the page before.
+        # The workflows after the previous page, in the order of pages.
         self._sized: list[_Sized] = []
         self._is_all_sized = False
 
@@ -153,10 +154,9 @@ class UnfinishedPages:
         """Return some unfinished workflows by deadline, and where the next page begins.
 
         Args:
-            after: as the page before returned it; None for the first page, which looks anew at
-                what there is.
+            after: the second value that the previous page returned; None: the first page.
 
-        Returns: the workflows, and `after` of the next page, None when there is none.
+        Returns: the workflows, and `after` of the next page, None at the end.
 
         Raises:
             ServiceError: LEDGER_UNAVAILABLE; the page can be read again.
@@ -172,7 +172,7 @@ class UnfinishedPages:
         return found, None if is_last else sized[count - 1].key
 
     async def by_ids(self, ids: Collection[str]) -> list[StoredWorkflow]:
-        """Return those of these workflows that are unfinished and in the shards, by deadline.
+        """Return the workflows among these that are unfinished and in the shards, by deadline.
 
         Args:
             ids: workflow ids, at most some hundred.
@@ -180,7 +180,8 @@ class UnfinishedPages:
         if not ids:
             return []
         values = {"ids": list(ids)}
-        # The workflow first: read the other way round, a workflow could be over and its node not.
+        # Workflows are read first. In the opposite order, a workflow that ends in between would be
+        # left out, although its nodes were read as unfinished.
         rows = await self._reader.rows(_WORKFLOWS, {**values, "shards": self._shards})
         found = {str(row["id"]): StoredWorkflow(row) for row in rows}
         for row in await self._reader.rows(_NODES, {"ids": list(found)}) if found else ():

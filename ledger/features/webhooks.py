@@ -1,4 +1,4 @@
-"""Webhooks and the deliveries of audit entries.
+"""Webhooks, and deliveries of audit entries to webhooks, payers and event triggers.
 
 Reference: features.md (Webhooks).
 """
@@ -18,11 +18,10 @@ from ledger.reads.event_entries import END_EVENTS
 from ledger.reads.reader import LedgerReader, RowDict
 from ledger.schema import event_delivery, typed, webhook
 
-# Webhooks as their owners create, change and read them, and their deliveries. Operational rows:
-# no command writes them and no audit entry names them, because an audited delivery would cause
-# deliveries.
+# Webhooks, as their owners create, change and read them. They are operational rows, without
+# commands and audit entries, because an audited delivery would cause deliveries.
 
-# Each replica adds webhooks one at a time: an owner may get one more per other replica.
+# Replicas check it independently, so an owner may get one more per other replica.
 WEBHOOKS_MAX: Final = 100
 DAY_MS: Final = 24 * 3_600_000
 
@@ -47,21 +46,22 @@ class WebhookStore(OperationalPool):
         """Change columns of a webhook and return it; None: it was deleted, or has other secrets.
 
         Args:
-            row: as it was read.
+            row: the webhook as it was read.
+            changes: new values by column.
         """
         is_same = (webhook.c.id == str(row["id"]), webhook.c.secrets == bytes(row["secrets"]))
         changed = sql.update(webhook).where(*is_same).values(changes)
         return await self.row(changed.returning(*webhook.c))
 
     async def resume(self, webhook_id: str, *, now_ms: int) -> None:
-        """Make the deliveries due now that came due while a webhook was paused."""
+        """Make deliveries due that came due while their webhook was paused."""
         waiting = (event_delivery.c.target_id == webhook_id, event_delivery.c.status == "pending")
         is_due = event_delivery.c.next_ms <= now_ms
         due = sql.update(event_delivery).where(*waiting, is_due).values(next_ms=now_ms)
         await self.rows(due)
 
     async def delete(self, webhook_id: str, *, now_ms: int) -> None:
-        """Delete a webhook, and give up its deliveries."""
+        """Delete a webhook, and end its pending deliveries as failed."""
         await self.rows(sql.delete(webhook).where(webhook.c.id == webhook_id))
         left = (event_delivery.c.target_id == webhook_id, event_delivery.c.status == "pending")
         ended = {"status": "failed", "ended_ms": now_ms, "ends_ms": now_ms}
@@ -80,7 +80,7 @@ class WebhookStore(OperationalPool):
     async def redeliver(self, delivery_id: str, *, now_ms: int) -> RowDict | None:
         """Make an ended delivery due again and return it; None: it has not ended.
 
-        It gets a line of its own, so later deliveries do not wait for it.
+        It gets a line of its own, so that later deliveries do not wait for it.
         """
         ended = (event_delivery.c.id == delivery_id, event_delivery.c.status != "pending")
         again = {"status": "pending", "attempts": 0, "next_ms": now_ms, "ends_ms": now_ms + DAY_MS}
@@ -91,18 +91,18 @@ class WebhookStore(OperationalPool):
 
 
 async def webhook_row(reader: LedgerReader, webhook_id: str) -> RowDict | None:
-    """Return a webhook, None when there is none."""
+    """Return a webhook, None if there is none."""
     return await reader.row(sql.select(webhook).where(webhook.c.id == webhook_id))
 
 
 async def webhook_rows(
     reader: LedgerReader, owner_did: str | None, *, limit: int, offset: int, after: str | None
 ) -> list[RowDict]:
-    """Return webhooks, the oldest first.
+    """Return webhooks, oldest first.
 
     Args:
-        owner_did: whose; None: everybody's.
-        after: only those behind this id.
+        owner_did: only webhooks of this owner; None: of all.
+        after: only webhooks with an id after this one.
     """
     return await reader.listed(
         sql.select(webhook), "id", after, limit=limit, offset=offset, owner_did=owner_did
@@ -110,7 +110,7 @@ async def webhook_rows(
 
 
 async def delivery_row(reader: LedgerReader, webhook_id: str, delivery_id: str) -> RowDict | None:
-    """Return a delivery of a webhook, None when there is none."""
+    """Return a delivery of a webhook, None if there is none."""
     is_it = (event_delivery.c.id == delivery_id, event_delivery.c.target_id == webhook_id)
     return await reader.row(sql.select(*_SHOWN).where(*is_it))
 
@@ -124,11 +124,11 @@ async def delivery_rows(
     offset: int,
     before: str | None,
 ) -> list[RowDict]:
-    """Return deliveries of a webhook, the newest first.
+    """Return deliveries of a webhook, newest first.
 
     Args:
-        status: in which state; None: all.
-        before: only those before this id.
+        status: only deliveries with this status; None: all.
+        before: only deliveries with an id before this one.
     """
     query = sql.select(*_SHOWN).where(event_delivery.c.target_id == webhook_id)
     return await reader.listed(
@@ -138,17 +138,17 @@ async def delivery_rows(
 
 # Deliveries of audit entries: created, claimed when due, ended and removed. Theory of operation.
 # A delivery is a row for an audit entry and a target: a webhook, the publishes of a payer, or the
-# event triggers of an owner. A taker leases a due row by moving `next_ms` into the future; if the
-# taker dies, the lease expires and the row is due again. The rows of one target and line form a
-# queue: only the first pending one may be claimed.
+# event triggers of an owner. A process claims a due row by moving `next_ms` into the future, as a
+# lease. If the process dies, the lease expires and the row is due again. The rows of one target and
+# line form a queue: only the first pending row may be claimed.
 
 KEPT_MS: Final = 7 * DAY_MS
-# Rows per statement that removes.
+# Maximum rows that one statement ends or removes.
 _REMOVED_MAX: Final = 500
 
 _NOW: Final = sql.bindparam("now", type_=sql.BigInteger)
-# The audit entries that have the owner of an active webhook or event trigger as a party. Found
-# first: the planner would go through the chain for the limit.
+# The audit entries to which the owner of an active webhook or event trigger is a party. They are
+# found first, because otherwise the planner would scan the audit log for the limit.
 _SEEN: Final = sql.text(
     """
     WITH found AS MATERIALIZED (
@@ -224,7 +224,7 @@ _DUE: Final = sql.text(
     "SELECT DISTINCT target_id::text AS id, kind, owner_did FROM callboard.event_delivery"
     " WHERE status = 'pending' AND next_ms > :after_ms AND next_ms <= :now"
 ).bindparams(*typed(bigint="now after_ms"))
-# One probe of the index for each target, however many deliveries it has.
+# One index probe per target, however many deliveries it has.
 _WAITING: Final = sql.text(
     """
     WITH RECURSIVE found AS (
@@ -262,7 +262,7 @@ _NOTE: Final = sql.text(
     WHERE id = CAST(:id AS uuid) AND (:is_failed OR failing_ms IS NOT NULL)
     """
 ).bindparams(_NOW, sql.bindparam("is_failed", type_=sql.Boolean))
-# An API key ends with those that it was made with, and a DID's signature with its key.
+# An API key ends with its ancestors, and a DID's signature with the DID's key.
 _ENDED: Final = sql.text(
     """
     SELECT w.id::text AS id, CASE
@@ -287,7 +287,7 @@ _PAUSE: Final = sql.text(
     " FROM json_to_recordset(CAST(:found AS json)) AS p (id uuid, reason text)"
     " WHERE w.id = p.id AND w.pause_reason IS NULL"
 )
-# Runs of triggers are not given up: an overloaded workflow owner is no reason to lose one.
+# Runs of triggers are not given up: a run must not be lost because its owner process is overloaded.
 _GIVE_UP: Final = sql.text(
     f"""
     UPDATE callboard.event_delivery SET status = 'failed', ended_ms = :now,
@@ -317,9 +317,8 @@ class Target(NamedTuple):
 class DeliveryStore(OperationalPool):
     """The deliveries, written as the role `ops_writer`.
 
-    Two connections: a page of new deliveries does not delay the claims of others.
-
-    Not durable: a crash of the database may undo the last statements. Their work is repeated; a
+    It has two connections, so that a page of new deliveries does not delay claims. It is not
+    durable: a crash of the database may undo the last statements. Their work is then repeated, so a
     delivery may be sent twice.
     """
 
@@ -338,39 +337,39 @@ class DeliveryStore(OperationalPool):
 
         Args:
             made: new deliveries.
-            skipped: how many were left off, by the id of the webhook.
-            after, last: the position before, and after it.
+            skipped: by webhook id, the number of deliveries that were left out.
+            after, last: the position before and after.
         """
         given = {"made": write_json(made).decode(), "skipped": write_json(skipped).decode()}
         await self.rows(_FOLLOW, {**given, "after": after, "last": last, "now": now_ms})
 
     async def pending(self, target_ids: Collection[str], *, most: int) -> dict[str, int]:
-        """Return how many deliveries of each target are pending, counting to `most`."""
+        """Return the number of pending deliveries by target, counting to `most`."""
         rows = await self.rows(_PENDING, {"ids": list(target_ids), "most": most})
         return {row["id"]: row["pending"] for row in rows}
 
     async def due(self, *, after_ms: int, now_ms: int) -> list[Target]:
-        """Return the targets that have deliveries which came due in a span of time."""
+        """Return the targets with deliveries that came due after `after_ms` and up to `now_ms`."""
         values = {"after_ms": after_ms, "now": now_ms}
         return [Target(**row) for row in await self.rows(_DUE, values)]
 
     async def waiting(self) -> list[Target]:
-        """Return the targets that have pending deliveries, due or not."""
+        """Return the targets with pending deliveries, due or not."""
         return [Target(**row) for row in await self.rows(_WAITING)]
 
     async def claim(
         self, target_id: str, *, most: int, now_ms: int, lease_ms: int
     ) -> list[RowDict]:
-        """Claim due deliveries of a target until `lease_ms`: of each line the first pending one."""
+        """Claim due deliveries of a target until `lease_ms`: the first pending one of each line."""
         values = {"target_id": target_id, "most": most, "now": now_ms, "lease_ms": lease_ms}
         return await self.rows(_CLAIM, values)
 
     async def end(self, delivery_id: str, changes: RowDict, *, lease_ms: int) -> bool:
-        """Store the result of an attempt; return False where the lease did not hold any more.
+        """Store the result of an attempt; return False if the lease was lost.
 
         Args:
-            changes: columns of the delivery.
-            lease_ms: of the claim.
+            changes: new values by column of the delivery.
+            lease_ms: the end of the lease, as claimed.
         """
         is_held = (event_delivery.c.status == "pending", event_delivery.c.next_ms == lease_ms)
         ended = (
@@ -381,17 +380,17 @@ class DeliveryStore(OperationalPool):
         return bool(await self.rows(ended.returning(event_delivery.c.id)))
 
     async def note(self, webhook_id: str, *, is_failed: bool, now_ms: int) -> None:
-        """Note whether an attempt at a webhook failed; a day of failures pauses it."""
+        """Note whether an attempt at a webhook failed; a day of failures pauses the webhook."""
         values = {"id": webhook_id, "is_failed": is_failed, "now": now_ms}
         await self.rows(_NOTE, values)
 
     async def pause(self, reasons: Mapping[str, str]) -> None:
-        """Pause webhooks, each with a reason."""
+        """Pause webhooks, by id, each with a reason."""
         found = [{"id": one, "reason": reason} for one, reason in reasons.items()]
         await self.rows(_PAUSE, {"found": write_json(found).decode()})
 
     async def tidy(self, *, now_ms: int) -> None:
-        """Give up deliveries that could not be sent in time, and remove old ended ones."""
+        """End deliveries that could not be sent in time as failed; remove old ended ones."""
         for statement in (_GIVE_UP, _REMOVE_OLD):
             while len(await self.rows(statement, {"now": now_ms})) == _REMOVED_MAX:
                 pass
@@ -400,13 +399,13 @@ class DeliveryStore(OperationalPool):
 async def entries_of_subscribers(
     reader: LedgerReader, *, after: int, last: int, most: int
 ) -> list[RowDict]:
-    """Return the entries that have owners of webhooks or event triggers as parties, by owner.
+    """Return (owner, entry) rows of entries to which owners of webhooks or triggers are parties.
 
-    In the order of their ids.
+    The rows are in the order of the entries' ids.
 
     Args:
-        after, last: the entries to look at.
-        most: rows after which the rest is left off; an entry is returned whole or not at all.
+        after, last: the range of entry ids; the first is excluded.
+        most: maximum rows; all rows of the last entry are returned, even above it.
     """
     return await reader.rows(_SEEN, {"after": after, "last": last, "most": most})
 
@@ -424,16 +423,16 @@ async def ended_publishes(reader: LedgerReader, *, after: int, last: int) -> lis
 
 
 async def entry_rows(reader: LedgerReader, ids: Collection[int]) -> dict[int, RowDict]:
-    """Return `id`, `body`, `hash` and the `template_id` of the workflow of audit entries, by id."""
+    """Return `id`, `body`, `hash` and the workflow's `template_id` of audit entries, by id."""
     return {row["id"]: row for row in await reader.rows(_ENTRIES, {"ids": list(ids)})}
 
 
 async def entry_row(reader: LedgerReader, audit_id: int) -> RowDict:
-    """Return an audit entry, as `entry_rows` returns several."""
+    """Return one row of `entry_rows`."""
     return (await entry_rows(reader, [audit_id]))[audit_id]
 
 
 async def ended_credentials(reader: LedgerReader, *, now_ms: int) -> dict[str, str]:
-    """Return the active webhooks whose credential has ended, by id, with the reason."""
+    """Return the active webhooks whose credential has ended: the reason by webhook id."""
     rows = await reader.rows(_ENDED, {"now": now_ms})
     return {row["id"]: row["reason"] for row in rows if row["reason"] is not None}

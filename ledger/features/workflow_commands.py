@@ -15,24 +15,24 @@ from core.workflow.events import Record
 from ledger.authority import AuthorizedCommand, Credential, OwnersCommand, PermittedCommand
 from ledger.commands import Command
 
-# Commands about triggers: they are created, changed and ended, and refused runs are noted. A run
-# itself is `PublishWorkflow` with a `TriggerRun`.
+# Commands about triggers: create, change and end them, and note causes that started no run. A run
+# is a `PublishWorkflow` with a `TriggerRun`.
 
 RUN_KEY: Final = "run:"
 
 
 def run_command_key(trigger_id: str, key: str) -> str:
-    """Return the key of the command that takes one cause of a run, by the key of the cause."""
+    """Return the key of the command for one cause of a run, from the key of the cause."""
     return f"{RUN_KEY}{trigger_id}:{key}"
 
 
 class TriggerRun(Message, frozen=True, kw_only=True):
-    """One cause of a run, and the state of the trigger that it was decided from.
+    """One cause of a run, and the state of the trigger from which the run was decided.
 
     `key`: identifies the cause: due time, delivery id, idempotency key or audit entry id.
-    `version`, `credential`: as the trigger's row has them. `due_ms`: the due time that is taken,
-    None for a run that takes none; `next_due_ms`: the due time after it; None: there is none.
-    `depth`: how many runs of event triggers led to this one.
+    `version`, `credential`: those in the trigger's row. `due_ms`: the due time that the run takes,
+    None if it takes none. `next_due_ms`: the due time after it, None if there is none. `depth`: how
+    many runs of event triggers led to this one.
     """
 
     trigger_id: str
@@ -45,7 +45,7 @@ class TriggerRun(Message, frozen=True, kw_only=True):
 
 
 class TriggerTerms(Message, frozen=True, kw_only=True):
-    """What configures a trigger.
+    """The terms of a trigger that its owner sets.
 
     `config`: the configuration of its kind. `manifest_json`: the template; None: unchanged.
     `is_enabled`: whether it is active. `due_ms`: the first due time of a schedule. `expires_ms`:
@@ -63,10 +63,10 @@ class TriggerTerms(Message, frozen=True, kw_only=True):
 
 
 class CreateTrigger(AuthorizedCommand, frozen=True, kw_only=True):
-    """Store a trigger; it runs as its creator, by the credential of this command.
+    """Store a trigger. Its runs act as its creator, with the credential of this command.
 
-    `token_hash`, `secret`, `is_signed`: of a hook, as its row has them. `count`: how many triggers
-    its creator has. Rejection: CONFLICT, not stored: too many. Result: {"id"}.
+    `token_hash`, `secret`, `is_signed`: the columns of a hook. `count`: how many triggers the
+    creator has. Rejection: CONFLICT, not stored: too many. Result: {"id"}.
     """
 
     request_hash: bytes = b""
@@ -80,14 +80,14 @@ class CreateTrigger(AuthorizedCommand, frozen=True, kw_only=True):
 
 
 class ChangeTrigger(OwnersCommand, frozen=True, kw_only=True):
-    """Change a trigger: all its terms become those of the command; its version rises.
+    """Change a trigger: all its terms become those of the command, and its version rises.
 
-    `version`: that the change was made from. `changes`: the members that the caller named.
-    `keeps_due`: leave the due time unchanged; refused unless the trigger is active. A paused
-    trigger whose terms are enabled is resumed. From then on the trigger runs by the credential of
-    this command, unless it is that of an administrator who is not the owner. Rejections: NOT_FOUND;
-    CONFLICT: it has ended, or was changed or paused meanwhile; INVALID_REQUEST: `max_runs` are
-    started already. Result: {"version"}.
+    `version`: the version from which the change was made. `changes`: the members that the caller
+    named. `keeps_due`: leave the due time unchanged; refused unless the trigger is active. A paused
+    trigger is resumed if the terms are enabled. Later runs use the credential of this command,
+    unless the caller is an administrator and not the owner.
+    Rejections: NOT_FOUND; CONFLICT: the trigger has ended, or was changed or paused meanwhile;
+    INVALID_REQUEST: `max_runs` runs have started already. Result: {"version"}.
     """
 
     trigger_id: str
@@ -98,7 +98,7 @@ class ChangeTrigger(OwnersCommand, frozen=True, kw_only=True):
 
 
 class EndTrigger(OwnersCommand, frozen=True, kw_only=True):
-    """End a trigger; its runs go on. One that has ended stays as it is.
+    """End a trigger; its running workflows continue. An ended trigger stays as it is.
 
     Rejection: NOT_FOUND. Result: {"endedMs"}.
     """
@@ -107,12 +107,12 @@ class EndTrigger(OwnersCommand, frozen=True, kw_only=True):
 
 
 class NoteRun(Command, frozen=True, kw_only=True):
-    """Note that a cause of a run started none: it `failed`, since it was refused, or was `skipped`.
+    """Note that a cause started no run: the run was refused (`failed`) or was `skipped`.
 
-    The key is that of the run. A failure for the `reason` UNAUTHORIZED pauses the trigger at once;
-    ten failures in a row pause it, too. `missed_until_ms`: the last of the due times that were
-    missed, the first is `run.due_ms`. Rejection: CONFLICT, not stored: the trigger is not active,
-    was changed meanwhile, or the due time was taken.
+    The key is that of the run. A failure with the `reason` UNAUTHORIZED pauses the trigger at once;
+    so do ten failures in a row. `missed_until_ms`: the last of the missed due times; the first is
+    `run.due_ms`. Rejection: CONFLICT, not stored: the trigger is not active, was changed meanwhile,
+    or the due time was taken.
     """
 
     actor_did: str
@@ -123,26 +123,27 @@ class NoteRun(Command, frozen=True, kw_only=True):
     missed_until_ms: int | None = None
 
 
-# Commands of a workflow's life: it is published, advances, is quarantined and resumed. Each
-# carries the member that holds the workflow's shard and the epoch under which it does, for the
-# fence (`ledger/writer/plan.py`).
+# Commands of a workflow: publish, advance, quarantine, resume. Each carries the member that holds
+# the workflow's shard, and the epoch of the shard, for the fence (`ledger/writer/plan.py`).
 
-# What the keys of publishes without a client's own begin with; their task's id follows.
+# The prefix of keys of publishes without a client's key; the task id follows.
 PUBLISH_KEY: Final = "publish:"
 
 
 class PublishWorkflow(PermittedCommand, frozen=True, kw_only=True):
-    """Store a workflow, hold its budget in escrow, and open its roots' attempts.
+    """Store a workflow, hold its budget in escrow, and store the first attempts of its root nodes.
 
-    `records` are the machine's (NodeChanged, WorkflowChanged, AttemptFinished). An estimate over
-    the budget arrives as a terminal WorkflowChanged(failed) and hold_micro 0: then nothing is held.
-    `traceparent`: the caller's, None without one. `run`: the trigger's run that it starts.
-    `webhook_url`: URL that gets a message when the workflow ends; None for none.
-    `reserved_json`: what each node may cost, micro-credits by node; recovery goes on with it.
-    `rates`: the payer's rate policies. Rejections: INSUFFICIENT_CREDITS, KEY_REUSED; RATE_LIMITED,
-    not stored, by a rate policy; of a run also UNAUTHORIZED: the trigger's credential has ended;
-    QUOTA_EXCEEDED: its daily budget; CONFLICT, as of `NoteRun`. A run's rejections are not stored.
-    Result: {"workflowId", "taskId", "status"}, and "unstaked" and "revoked" as of
+    `records`: records of the workflow machine (NodeChanged, WorkflowChanged, AttemptFinished). If
+    the estimate exceeds the budget, they contain a terminal WorkflowChanged(failed), `hold_micro`
+    is 0 and nothing is held.
+    `traceparent`: the caller's, None without one. `run`: the trigger's run, None without one.
+    `webhook_url`: gets a message when the workflow ends; None for none.
+    `reserved_json`: the reservation of each node, micro-credits by node; a recovery uses it.
+    `rates`: the payer's rate policies.
+    Rejections: INSUFFICIENT_CREDITS, KEY_REUSED; RATE_LIMITED, not stored, by a rate policy. For a
+    run also UNAUTHORIZED (the trigger's credential has ended), QUOTA_EXCEEDED (its daily budget)
+    and CONFLICT as for `NoteRun`; rejections of runs are not stored.
+    Result: {"workflowId", "taskId", "status"}, and "unstaked" and "revoked" as for
     `AdvanceWorkflow`.
     """
 
@@ -169,18 +170,21 @@ class PublishWorkflow(PermittedCommand, frozen=True, kw_only=True):
 
 
 class AdvanceWorkflow(PermittedCommand, frozen=True, kw_only=True):
-    """Store what one step of a workflow decided: node rows, attempts, payments, perhaps its end.
+    """Store one step of a workflow: node rows, attempts, payments, and the end if it ends.
 
-    A terminal WorkflowChanged releases what is left in the escrow. Payments above the rest of the
-    escrow never arrive here: the machine reserves before it dispatches. `slash_bps`: the share of
-    its locked stake that an agent loses by a failed node, `slash_fraud_bps` by a wrong signature.
-    `is_fresh`: decided from rows that have just been read. Rejections: ESCROW_RELEASED; FORBIDDEN
-    (it says what a revoked agent has done) halts the workflow: CONFLICT, not stored, until a fresh
-    command comes. Any other rejection (INTERNAL_ERROR, ALREADY_SETTLED) is not stored either and
-    quarantines the workflow: {"quarantined": code} is its result and that of every later step,
-    CONFLICT, until `ResumeWorkflow`; only a fresh step that ends the workflow is taken before.
-    Result: {"releasedMicro": int} when it ended; {"unstaked": nodes} whose agent's free stake did
-    not cover the lock, {"revoked": nodes} whose agent is revoked: their attempts must not be sent.
+    A terminal WorkflowChanged releases the rest of the escrow. Payments never exceed it, because
+    the machine reserves before it dispatches. `slash_bps`: the part of its locked stake that an
+    agent loses by a failed node; `slash_fraud_bps`: by a wrong signature. `is_fresh`: the step was
+    decided from rows that have just been read.
+
+    Rejections: ESCROW_RELEASED. FORBIDDEN (the step has the work of a revoked agent) halts the
+    workflow: its steps get CONFLICT, not stored, until a fresh step comes. Any other rejection
+    (INTERNAL_ERROR, ALREADY_SETTLED) is not stored and quarantines the workflow: it and all later
+    steps (CONFLICT) have the result {"quarantined": code} until `ResumeWorkflow`. Only a fresh step
+    that ends the workflow is accepted before.
+    Result: {"releasedMicro": int} when the workflow ended. {"unstaked": nodes}: the agent's free
+    stake did not cover the lock. {"revoked": nodes}: the agent is revoked. The attempts of these
+    nodes must not be sent.
     """
 
     member: str
@@ -193,10 +197,10 @@ class AdvanceWorkflow(PermittedCommand, frozen=True, kw_only=True):
 
 
 class QuarantineWorkflow(Command, frozen=True, kw_only=True):
-    """Stop a workflow for a reason that its member has found; its status stays as it is.
+    """Stop a workflow because its member cannot continue it; its status stays as it is.
 
-    Of a workflow that is quarantined already or has ended nothing changes; the first code stays.
-    Rejections: ESCROW_RELEASED. Result: {"quarantined": code}.
+    If the workflow is quarantined already, the first code stays. Rejections: ESCROW_RELEASED (it
+    has ended). Result: {"quarantined": code}.
     """
 
     member: str
@@ -206,7 +210,7 @@ class QuarantineWorkflow(Command, frozen=True, kw_only=True):
 
 
 class ResumeWorkflow(PermittedCommand, frozen=True, kw_only=True):
-    """End a workflow's quarantine: the next step, decided from its rows, is taken again.
+    """End a workflow's quarantine: its next step, decided from its rows, is accepted again.
 
     Rejections: ESCROW_RELEASED; CONFLICT when it is not quarantined. No result.
     """

@@ -1,4 +1,4 @@
-"""Reads of workflows: their records, results and ends, who may see them, and stuck escrows.
+"""Reads of workflows: their records, results and ends, who may see them, and overdue escrows.
 
 Reference: features.md (Workflows), money.md (Settlement, Escrow).
 Decision messages-and-large-values.
@@ -20,7 +20,8 @@ from ledger.reads.reader import LedgerReader, RowDict
 from ledger.reads.stored import IDS, SPENT, WORKFLOWS, StoredWorkflow, WorkflowHead
 from ledger.schema import columns, command, escrow, node, workflow
 
-# Who may see a workflow, looked up before its record is read: strangers cost no results.
+# Reads who may see a workflow. This comes before its record, so that callers without the right do
+# not cause reads of results.
 
 _ASKED_HEADS: Final = (
     sql.func.unnest(
@@ -30,7 +31,7 @@ _ASKED_HEADS: Final = (
     .table_valued(sql.column("id", sql.Uuid(as_uuid=False)), sql.column("did", sql.Text))
     .render_derived(name="asked")
 )
-# The size of a stored text is known without reading the text.
+# The size of a stored text is read without the text.
 _HEAD_NODES: Final = (
     sql.select(
         sql.func.coalesce(
@@ -66,10 +67,10 @@ _HEADS: Final = PreparedStatement.of(
 async def workflow_heads(
     reader: LedgerReader, asked: Sequence[tuple[str, str]]
 ) -> list[WorkflowHead | None]:
-    """Return one head or None per question, in their order: one statement for all of them.
+    """Return one head or None per pair, in their order, with one statement for all.
 
     Args:
-        asked: ids of workflows, each with the DID of who asks, "" for the service itself.
+        asked: (workflow id, DID of the caller) pairs; the DID is "" for the service itself.
     """
     known = {key: canonical for key in asked if (canonical := canonical_uuid(key[0])) is not None}
     if not known:
@@ -84,11 +85,11 @@ async def workflow_heads(
     return [found.get((known.get(key, ""), key[1])) for key in asked]
 
 
-# Workflows with as much of their nodes' results as a record shows. A record has a bound, so no
-# more than that is read: of results beyond it the database returns hash and size.
+# Reads workflows with as many of their nodes' results as fit into a record. For a result beyond the
+# maximum the database returns only its hash and size.
 
 _SIZE: Final = sql.func.octet_length(node.c.result_json)
-# The size of a compressed value is known without reading the value.
+# The size of a compressed value is read without the value.
 _FITS: Final = sql.func.coalesce(
     sql.func.sum(_SIZE).over(partition_by=node.c.workflow_id, order_by=node.c.name), 0
 ) <= sql.bindparam("bytes_max", type_=sql.BigInteger)
@@ -116,10 +117,10 @@ _RECORD_NODES: Final = PreparedStatement.of(
 async def workflow_records(
     reader: LedgerReader, ids: Sequence[str], *, bytes_max: int
 ) -> list[StoredWorkflow | None]:
-    """Return one workflow or None per id, in their order: two statements for all of them.
+    """Return one workflow or None per id, in their order, with two statements for all.
 
-    Of each workflow's nodes, in the order of their names, the results up to `bytes_max` are there;
-    the others stand by reference although they are in their rows.
+    The results of each workflow's nodes are returned in the order of the nodes' names, up to
+    `bytes_max` bytes; later results are returned as references.
     """
     known = {text: canonical for text in ids if (canonical := canonical_uuid(text)) is not None}
     if not known:
@@ -137,10 +138,10 @@ async def workflow_records(
 
 
 async def task_workflow_id(reader: LedgerReader, task_id: str) -> str | None:
-    """Return the id of the workflow that is read as this task, None for an unknown one.
+    """Return the id of the workflow with a task id, None if there is none.
 
     Args:
-        task_id: in its usual spelling.
+        task_id: as a canonical UUID.
     """
     rows = await reader.rows(sql.select(workflow.c.id).where(workflow.c.task_id == task_id))
     return str(rows[0]["id"]) if rows else None
@@ -171,10 +172,10 @@ _RESULT_WORKFLOWS: Final = PreparedStatement.of(
 async def dispatched_nodes(
     reader: LedgerReader, asked: Sequence[tuple[str, str]]
 ) -> list[RowDict | None]:
-    """Return what tells the tokens of each node's dispatches, None for an unknown node.
+    """Return the row from which the tokens of each node's dispatches follow, None if unknown.
 
     Args:
-        asked: ids of workflows, in their usual spelling, each with the name of a node.
+        asked: (workflow id as a canonical UUID, node name) pairs.
     """
     keys = list(set(asked))
     values = {"ids": [key[0] for key in keys], "names": [key[1] for key in keys]}
@@ -184,15 +185,15 @@ async def dispatched_nodes(
 
 
 async def is_stored_command(reader: LedgerReader, key: str) -> bool:
-    """Say whether the command of a key is stored."""
+    """Say whether a command with this key is stored."""
     return bool(await reader.rows(sql.select(command.c.id).where(command.c.id == key)))
 
 
 async def workflow_rows(reader: LedgerReader, ids: Sequence[str]) -> list[RowDict | None]:
-    """Return id, status and manifest of each workflow, None for an unknown one.
+    """Return id, status and manifest of each workflow, None if unknown.
 
     Args:
-        ids: of workflows, in their usual spelling.
+        ids: workflow ids as canonical UUIDs.
     """
     rows = await reader.lookups.rows(_RESULT_WORKFLOWS, {"ids": list(set(ids))})
     found = {str(row["id"]): row for row in rows}
@@ -203,8 +204,8 @@ async def result_row(reader: LedgerReader, workflow_id: str, name: str) -> RowDi
     """Return the result of a node that has succeeded, its agent and its workflow's payer, or None.
 
     Args:
-        workflow_id: in its usual spelling.
-        name: the node's.
+        workflow_id: as a canonical UUID.
+        name: the name of the node.
     """
     query = (
         sql.select(workflow.c.payer_did, node.c.agent_did, node.c.result_json, node.c.result_ref)
@@ -218,42 +219,43 @@ async def result_row(reader: LedgerReader, workflow_id: str, name: str) -> RowDi
     return await reader.row(query)
 
 
-# Which workflows have ended: what a wait looks at, without reading their nodes and results.
+# Reads which workflows have ended, without their nodes and results; used to wait for an end.
 
 _ENDED: Final = sql.select(workflow.c.id, workflow.c.completed_ms).where(workflow.c.id == IDS)
 
 
 async def have_ended(reader: LedgerReader, ids: Sequence[str]) -> list[bool]:
-    """Return for each workflow whether it has ended, or does not exist: one statement for all.
+    """Return for each workflow whether it has ended or does not exist, with one statement for all.
 
     Args:
-        ids: of workflows, in their usual spelling.
+        ids: workflow ids as canonical UUIDs.
     """
     rows = await reader.rows(_ENDED, {"ids": list(set(ids))})
     running = {str(row["id"]) for row in rows if row["completed_ms"] is None}
     return [workflow_id not in running for workflow_id in ids]
 
 
-# Escrows that no command has ended although their workflow's time is over: money that is stuck.
+# Reads escrows that are still held after their workflow's deadline: their money is stuck.
 
 
 @dataclass(frozen=True, slots=True)
 class Overdue:
-    """How many escrows are held past their deadline, and the workflows that wait longest."""
+    """The number of escrows held past their deadline, and the workflows with the oldest
+    deadlines."""
 
     count: int
     oldest_ids: tuple[str, ...]
 
 
 async def held_past_deadline(reader: LedgerReader, before_ms: int, *, limit: int) -> Overdue:
-    """Return the held escrows whose workflow should have ended before this time.
+    """Return the held escrows whose workflow should have ended before a time.
 
-    By the index of held escrows, so that it costs what runs and not what ever ran. Whatever the
-    workflow's status: one that has ended must not hold money either.
+    It uses the index of held escrows, so its cost grows with unfinished workflows only. The
+    workflow's status does not matter: an ended workflow must not hold money either.
 
     Args:
-        before_ms: Unix time, ms.
-        limit: how many workflows are named at most.
+        before_ms: the time, Unix milliseconds.
+        limit: maximum number of workflow ids that are returned.
     """
     query = (
         sql.select(workflow.c.id, sql.func.count().over().label("found"))

@@ -1,4 +1,4 @@
-"""Workflows: published, advanced, stored as rows.
+"""Workflows: plans that publish and advance them, and the rows that these store.
 
 Reference: money.md (Settlement), features.md (Workflows).
 """
@@ -54,12 +54,12 @@ from ledger.writer.state_cache import (
     wallet_address,
 )
 
-# A machine's records as rows: the one place that knows both their fields and the columns. A
-# column that a row does not bring has its default (`ledger/tables/work_tables.py`).
+# Rows of a machine's records: only this file knows both the fields and the columns. A column that a
+# row lacks has its default (`ledger/tables/work_tables.py`).
 
 
 def node_payload(change: NodeChanged, attempt: AttemptFinished | None) -> dict[str, Any]:
-    """Return what the audit record of a node's end says."""
+    """Return the payload of the audit event of a node's end."""
     payload: dict[str, Any] = {"nodeId": change.node, "attempt": change.attempt}
     if change.agent_did is not None:
         payload["agentDid"] = change.agent_did
@@ -68,13 +68,13 @@ def node_payload(change: NodeChanged, attempt: AttemptFinished | None) -> dict[s
     if attempt is not None and attempt.output_hash is not None:
         payload["outputHash"] = attempt.output_hash
     if change.error is not None:
-        # The specification's own AGENT_UNAVAILABLE object has its code in `error`.
+        # The specification's AGENT_UNAVAILABLE object has its code in `error`.
         payload["code"] = str(change.error.get("code", change.error.get("error", "")))
     return payload
 
 
 def change_workflow(row: Row, change: WorkflowChanged) -> None:
-    """Apply a change of status to a workflow's row, new or stored."""
+    """Apply a change of status to a workflow's row."""
     row["status"] = change.status
     if not is_terminal(change.status):
         row.setdefault("started_ms", change.at_ms)
@@ -93,7 +93,7 @@ _PUBLISHED_FIELDS: Final = (
 
 
 def workflow_row(command: PublishWorkflow) -> Row:
-    """Return a new workflow's row."""
+    """Return the row of a new workflow."""
     return {
         **{name: getattr(command, name) for name in _PUBLISHED_FIELDS},
         "id": command.workflow_id,
@@ -110,7 +110,7 @@ def workflow_row(command: PublishWorkflow) -> Row:
     }
 
 
-# A node's columns besides its key; its record has a field for each.
+# A node's columns besides its key; the record has a field for each.
 _NODE_FIELDS: Final = tuple(
     column.name for column in NODES.given if column.name not in ("workflow_id", "name")
 )
@@ -118,14 +118,14 @@ _node_values: Final = attrgetter(*_NODE_FIELDS)
 
 
 def node_row(workflow_id: str, change: NodeChanged) -> Row:
-    """Return a node's row, without the columns that have their defaults."""
+    """Return a node's row, without the columns that have their default."""
     values = zip(_NODE_FIELDS, _node_values(change), strict=True)
     row: Row = {name: value for name, value in values if value}
     row["workflow_id"] = workflow_id
     row["name"] = change.node
     if change.promised_ms == PROMISED_MS:
         del row["promised_ms"]
-    else:  # also 0, which the default is not
+    else:  # 0 is stored too, because it is not the default
         row["promised_ms"] = change.promised_ms
     if change.result_ref is not None:
         row["result_ref"] = change.result_ref.to_json()
@@ -133,7 +133,7 @@ def node_row(workflow_id: str, change: NodeChanged) -> Row:
 
 
 def attempt_row(workflow_id: str, record: AttemptFinished) -> Row:
-    """Return the history line of a finished attempt."""
+    """Return the row of a finished attempt."""
     row: Row = {
         "workflow_id": workflow_id,
         "node": record.node,
@@ -151,7 +151,7 @@ def attempt_row(workflow_id: str, record: AttemptFinished) -> Row:
         row["error_code"] = record.error_code
         row["error_message"] = record.error_message
     if record.queued_ms is not None:
-        # Two machines' clocks: the owner has opened it, another process may have sent it.
+        # The owner has queued it, another process may have sent it: their clocks may differ.
         row["queued_ms"] = min(record.queued_ms, record.started_ms)
     if record.signature is not None:
         row["signature"] = signature_text(record.signature)
@@ -159,11 +159,10 @@ def attempt_row(workflow_id: str, record: AttemptFinished) -> Row:
     return row
 
 
-# Planning the two commands of a workflow's life: it is published, it advances. Turns machine
-# records into rows, payments and audit records. Every check comes before the first row, so that a
-# refused command leaves nothing behind.
+# Plans of the two commands: publish and advance. They turn machine records into rows, payments and
+# audit events. All checks come before the first row, so that a refused command changes nothing.
 
-# Made once: a union of classes written where it is asked for is made at every question.
+# A constant, because a union that is written in the condition is built at each test.
 _AT_RISK: Final = (NodeChanged, StakeLocked, StakeFreed)
 _NODE_EVENTS: Final = {
     NodeStatus.SUCCESS: AuditEventType.NODE_SUCCEEDED,
@@ -173,7 +172,7 @@ _NODE_EVENTS: Final = {
 
 
 def add_publish_reads(command: PublishWorkflow, read_set: ReadSet) -> None:
-    """Add what is looked at before a workflow is published."""
+    """Add the keys of the rows that planning a publish reads."""
     for record in command.records:
         if type(record) is StakeLocked:
             add_risk_reads(command.workflow_id, record, read_set)
@@ -186,7 +185,7 @@ def add_publish_reads(command: PublishWorkflow, read_set: ReadSet) -> None:
 
 
 def add_advance_reads(command: AdvanceWorkflow, read_set: ReadSet) -> None:
-    """Add what is looked at before a workflow advances."""
+    """Add the keys of the rows that planning a step reads."""
     read_set.workflow_ids.add(command.workflow_id)
     for record in command.records:
         if type(record) is NodePaid:
@@ -207,7 +206,7 @@ def add_advance_reads(command: AdvanceWorkflow, read_set: ReadSet) -> None:
 
 
 def _opens(command: AdvanceWorkflow, closed: AuctionClosed) -> bool:
-    """Say whether a step has opened the round itself that it closes: then nobody has bid in it."""
+    """Say whether a step opens the round that it closes; such a round has no live bids."""
     place = (closed.node, closed.round)
     return any(
         type(one) is AuctionOpened and (one.node, one.round) == place for one in command.records
@@ -220,11 +219,13 @@ def _opens(command: AdvanceWorkflow, closed: AuctionClosed) -> bool:
     may_repeat=lambda command: not command.key.startswith(PUBLISH_KEY),
 )
 def plan_publish(command: PublishWorkflow, batch: Batch) -> Result:
-    """Store the workflow, hold its budget, open its roots' attempts.
+    """Store the workflow, hold its budget, and store the first attempts of its root nodes.
 
-    Steps: (0) a run may start, (1) the payer can pay, (2) and has room in its rate policies and
-    its quota, (3) the workflow, (4) its escrow, (5) the machine's records, (6) what they put at
-    risk, (7) an end within the same step releases the hold, (8) the run of the trigger.
+    Steps: (0) check that a run may start, (1) check the payer's wallet, (2) check the payer's rate
+    policies and quota, (3) store the workflow, (4) open its escrow, (5) store the machine's
+    records,
+    (6) lock stakes, (7) release the hold if the workflow ended at once, (8) store the trigger's
+    run.
     """
     cache = batch.cache
     hold = command.hold_micro
@@ -259,7 +260,7 @@ def plan_publish(command: PublishWorkflow, batch: Batch) -> Result:
         _finish(command, batch, row, end)
     if trigger is not None:  # (8)
         store_run(command, trigger, batch, has_failed=end is not None)
-    # Accepted is `pending`, whatever its first dispatches have made of it by now.
+    # An accepted workflow is `pending` in the reply, even if its first nodes are dispatched.
     status = WorkflowStatus.PENDING if end is None else end.status
     result: dict[str, Any] = {
         "workflowId": command.workflow_id,
@@ -275,10 +276,10 @@ def plan_publish(command: PublishWorkflow, batch: Batch) -> Result:
 
 @plans(AdvanceWorkflow, reads=add_advance_reads, may_repeat=lambda command: not command.records)
 def plan_advance(command: AdvanceWorkflow, batch: Batch) -> Result:
-    """Store one step of a workflow: node rows, attempts, payments, perhaps its end.
+    """Store one step of a workflow: node rows, attempts, payments, and the end if it ends.
 
-    Steps: (1) what was done is taken and can be paid, (2) rows and audit records of nodes and
-    attempts, (3) payments, (4) the end releases the rest of the escrow, (5) stakes.
+    Steps: (1) check that the step is accepted and can be paid, (2) store nodes and attempts with
+    their audit events, (3) pay, (4) at the end release the rest of the escrow, (5) move stakes.
     """
     payments = [record for record in command.records if type(record) is NodePaid]
     escrow = held_escrow(command.workflow_id, batch)  # (1)
@@ -306,7 +307,7 @@ def plan_advance(command: AdvanceWorkflow, batch: Batch) -> Result:
 
 
 def _check_not_settled(command: AdvanceWorkflow, batch: Batch) -> None:
-    """Refuse what is already decided: the first settlement of a node wins (money.md,
+    """Refuse a step that settles a settled node: the first settlement wins (money.md,
     Settlement)."""
     settled = batch.cache.settled
     if not settled:
@@ -332,8 +333,8 @@ def _check_payments(payments: list[NodePaid], escrow: Escrow, batch: Batch) -> N
         assert payment.gross_micro >= 0, payment
         due += payment.gross_micro
     if due > escrow.account.balance:
-        # The machine reserves before it dispatches, so this is a defect of ours: refused for good
-        # and audited, instead of stopping the writer for everybody (money.md, Settlement).
+        # The machine reserves before it dispatches, so this is a defect of ours. Only this step is
+        # refused and audited; the writer goes on for all others (money.md, Settlement).
         raise Refusal(
             ErrorCode.INTERNAL_ERROR,
             f"got payments of {credits_text(due)} credits,"
@@ -343,7 +344,7 @@ def _check_payments(payments: list[NodePaid], escrow: Escrow, batch: Batch) -> N
 
 
 def _hold(command: PublishWorkflow, wallet: Account | None, batch: Batch) -> None:
-    """Open the workflow's escrow and move the budget into it; one of zero has no entry."""
+    """Open the workflow's escrow and move the budget into it; a budget of 0 has no entry."""
     hold = command.hold_micro
     account = batch.account(escrow_address(command.workflow_id), "escrow", command.payer_did)
     batch.cache.escrows[command.workflow_id] = Escrow(
@@ -366,7 +367,7 @@ def _hold(command: PublishWorkflow, wallet: Account | None, batch: Batch) -> Non
 
 
 def _pay(command: AdvanceWorkflow, payment: NodePaid, batch: Batch) -> None:
-    """Pay a node's agent and the protocol; a part of zero makes no entry (money.md, Fees)."""
+    """Pay a node's agent and the protocol fee; a part of 0 has no entry (money.md, Fees)."""
     escrow = batch.cache.escrows[command.workflow_id]
     assert escrow is not None
     split = split_payment(payment.gross_micro, escrow.fee_bps)
@@ -399,7 +400,7 @@ def _fee_account(batch: Batch) -> Account:
 def _finish(
     command: PublishWorkflow | AdvanceWorkflow, batch: Batch, row: Row, end: WorkflowChanged
 ) -> int:
-    """Record the end and release what is left in the escrow; return that, micro-credits."""
+    """Record the end and release the rest of the escrow; return the rest, micro-credits."""
     workflow_id = command.workflow_id
     escrow = batch.cache.escrows.get(workflow_id)
     rest = escrow.account.balance if escrow is not None else 0
@@ -437,7 +438,7 @@ def _finish(
 def _store_records(
     command: PublishWorkflow | AdvanceWorkflow, batch: Batch, row: Row
 ) -> WorkflowChanged | None:
-    """Add the rows of a step's records and its nodes' audit records; return the end, if any."""
+    """Add the rows and audit events of a step's records; return the workflow's end, if any."""
     workflow_id = command.workflow_id
     end: WorkflowChanged | None = None
     ended: list[NodeChanged] = []
@@ -466,7 +467,7 @@ def _store_records(
             case NodePaid():
                 assert isinstance(command, AdvanceWorkflow), "nothing is paid at publish"
             case StakeLocked() | StakeFreed() | AuctionOpened() | AuctionClosed():
-                pass  # move_stakes, record_auctions
+                pass  # handled by move_stakes and record_auctions
             case _:
                 assert_never(record)
     for change in [*ended, *skipped]:
