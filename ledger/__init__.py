@@ -1,1 +1,1 @@
-"""What remembers: the Postgres schema, the one writer, the read models and the private server."""
+"""The ledger: the Postgres schema, the writer, reads of committed rows and the embedded server."""

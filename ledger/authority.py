@@ -1,8 +1,8 @@
-"""What a caller's command carries of its caller: the credential that it was given with, and the
-right beyond those of a usual key that permitted it, with the reason.
+"""How a command was authorized: the caller's credential, and the single right that permitted it.
 
-The right is written into the audit entry of the command; the writer asks whether the credential is
-one still (`ledger/features/credentials.py`). Decision permissions-and-keys.
+The single right and the reason for its use are written into the command's audit entry. The writer
+checks that the credential has not ended (`ledger/features/credentials.py`). Decision
+permissions-and-keys.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from ledger.commands import Command
 
 
 class Authority(Message, frozen=True):
-    """A single right that was used, and the reason that its holder gave; "" for none."""
+    """A single right that was used, and the reason that the caller gave, "" for none."""
 
     right: str
     reason: str = ""
 
 
 class SignedBy(Message, frozen=True):
-    """A DID's signature over the request: by this public key, base64 of its 32 bytes."""
+    """A DID's signature over the request, made with this public key (base64 of 32 bytes)."""
 
     did: str
     public_key: str
 
 
 class OpenedBy(Message, frozen=True):
-    """An API key, by its id.
+    """An API key.
 
-    `key_hash`: SHA-256 of the secret that was given.
+    `key_id`: its id. `key_hash`: SHA-256 of the secret in the request.
     """
 
     key_id: str
@@ -36,15 +36,14 @@ class OpenedBy(Message, frozen=True):
     owner_did: str = ""
 
 
-# None: the credential cannot have ended since authentication (access token).
+# None: the credential cannot end after authentication (an access token).
 Credential = SignedBy | OpenedBy | None
 
 
 class PermittedCommand(Command, frozen=True, kw_only=True):
-    """A command that a caller may have asked for.
+    """A command that callers may cause.
 
-    `actor_did`: who gives it, as the audit entry says.
-    `authority` None: a usual key's rights were enough, or none asked.
+    `actor_did`: the caller in the audit entry. `authority` None: no single right was needed.
     """
 
     actor_did: str
@@ -52,9 +51,9 @@ class PermittedCommand(Command, frozen=True, kw_only=True):
 
 
 class AuthorizedCommand(PermittedCommand, frozen=True, kw_only=True):
-    """A command that a caller gives. `Call.authorized` of the API fills in what follows the caller:
-    a key, unless the command is one that can be given once; the actor; whether it is an
-    administrator; the authority and the credential.
+    """A command that a caller gives. `Call.authorized` of the API fills in what depends on the
+    caller: the actor, whether it is an administrator, the authority and the credential. It also
+    fills in the key, unless the command type has a key of its own.
     """
 
     key: str = ""
@@ -63,9 +62,9 @@ class AuthorizedCommand(PermittedCommand, frozen=True, kw_only=True):
 
 
 class OwnersCommand(AuthorizedCommand, frozen=True, kw_only=True):
-    """A command that only the owner of what it changes may give, or an administrator.
+    """A command that only the owner of the changed object, or an administrator, may give.
 
-    `is_admin`: the actor is one; the ledger decides who is the owner.
+    `is_admin`: the actor is an administrator. The ledger checks who the owner is.
     """
 
     is_admin: bool = False

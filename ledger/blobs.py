@@ -1,7 +1,7 @@
-"""Large results, stored once by hash: written before anything refers to them, checked when read.
+"""Large results, stored once under their hash: before any row refers to them, checked when read.
 
-The one operational write that waits for the disk, because audited rows point to it. Its role may
-insert and nothing else, so what was written cannot change.
+The commit waits for the disk, because audited rows refer to the results. The role may only insert,
+so stored results cannot change.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from core.canonical import hash_bytes
 from ledger.connections.pools import OperationalPool
 from ledger.reads.reader import LedgerReader
 
-# No conflict target: naming one would need the right to read the table.
+# No conflict target: a named target would need the right to read the table.
 _PUT = sql.text(
     "INSERT INTO callboard.blob (hash, bytes) VALUES (:hash, :bytes) ON CONFLICT DO NOTHING"
 )
@@ -24,7 +24,7 @@ _PREFIX = "sha256:"
 
 
 class BlobStore(OperationalPool):
-    """The bytes of large results.
+    """Stores and reads the bytes of large results.
 
     Args:
         url: `postgresql://…` of a login that is a member of `ops_writer`.
@@ -32,7 +32,7 @@ class BlobStore(OperationalPool):
     """
 
     name, is_durable, size = "callboard-blobs", True, 2
-    # A large result waits for the disk, as a commit does.
+    # Writing a large result to disk takes longer than other operational writes.
     timeout_s = 10.0
 
     def __init__(self, url: str, reader: LedgerReader) -> None:
@@ -40,10 +40,10 @@ class BlobStore(OperationalPool):
         self._reader = reader
 
     async def put(self, body: bytes) -> str:
-        """Store bytes and return their hash, `sha256:` + hex; on disk when this returns.
+        """Store bytes on disk and return their hash, `sha256:` + hex.
 
         Raises:
-            ServiceError: LEDGER_UNAVAILABLE; repeat it.
+            ServiceError: LEDGER_UNAVAILABLE; the caller may repeat the call.
         """
         name = hash_bytes(body)
         values = {"hash": bytes.fromhex(name.removeprefix(_PREFIX)), "bytes": body}
@@ -51,11 +51,11 @@ class BlobStore(OperationalPool):
         return name
 
     async def get(self, names: Iterable[str]) -> dict[str, bytes]:
-        """Return the bytes behind these hashes; what was never stored is left out.
+        """Return the bytes by hash; a hash that was never stored is left out.
 
         Raises:
             ServiceError: LEDGER_UNAVAILABLE.
-            ValueError: the database returned other bytes than were stored.
+            ValueError: the returned bytes have another hash.
         """
         hashes = [bytes.fromhex(name.removeprefix(_PREFIX)) for name in names]
         found: dict[str, bytes] = {}
@@ -64,5 +64,5 @@ class BlobStore(OperationalPool):
             if hash_bytes(body) != name:
                 raise ValueError(f"the bytes stored under {name} have another hash")
             found[name] = body
-            await asyncio.sleep(0)  # the next may be as large: 1 MiB takes a millisecond to hash
+            await asyncio.sleep(0)  # yields, because hashing 1 MiB takes a millisecond
         return found

@@ -1,7 +1,7 @@
-"""The version of this code as the schema counts it (`callboard.compatibility`).
+"""The version of this code, which the schema may require (`callboard.compatibility`).
 
-It grows by one with every release whose code writes what earlier code must not meet; a `post`
-migration of that release then asks for it. Decision postgres.
+It rises by one with every release whose code writes rows that earlier code must not meet. A `post`
+migration of that release then requires the version. Decision postgres.
 """
 
 from __future__ import annotations

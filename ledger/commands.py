@@ -1,8 +1,8 @@
-"""The commands of the audited write path: their base class, and the outcome of one.
+"""The base class of the ledger's commands, and their outcomes.
 
-A command is a plain value that the one writer turns into rows. The same key twice returns the first
-outcome, a rejection included. Each command is declared in the file of its feature, and
-`@plans(…)` beside its plan says how it is handled. Nothing here knows SQL or Ray. Reference:
+A command is a plain value that the writer turns into rows. A repeated key returns the first
+outcome, even if it is a rejection. Each command is declared in the file of its feature, and
+`@plans(…)` above its plan says how it is handled. Nothing here knows SQL or Ray. Reference:
 money.md (Settlement, Rules that the database enforces, Commands and keys).
 """
 
@@ -18,25 +18,25 @@ from core.message import Message
 
 
 class Command(Message, frozen=True, kw_only=True):
-    """A change that the ledger is asked for.
+    """A requested change of the ledger.
 
-    `key`: its idempotency key. A command with `request_hash` is the same request as another of its
-    key only if the hashes are equal. A command with `shard_epoch` belongs to a workflow: it is
-    stale unless its `member` holds the workflow's shard under that epoch.
+    `key`: the idempotency key. If a command has `request_hash`, another command with the same key
+    repeats it only if the hashes are equal. A command with `shard_epoch` belongs to a workflow: it
+    is stale unless its `member` holds the workflow's shard in that epoch.
     """
 
     key: str
 
 
 def request_hash_of(command: Command) -> bytes | None:
-    """Return the hash that a repeat of the command must carry too; None: the key alone decides."""
+    """Return the hash that a repeat must have too, None if the key alone identifies the command."""
     request_hash: bytes | None = getattr(command, "request_hash", None)
     return request_hash
 
 
 class OutcomeStatus(StrEnum):
-    """How a command ended. `stale`: its member does not hold the shard under its epoch
-    (nothing stored, never retried)."""
+    """How a command ended. `STALE`: its member does not hold the shard in its epoch; nothing is
+    stored, and the command must not be sent again."""
 
     APPLIED = "applied"
     REPEATED = "repeated"
@@ -45,8 +45,8 @@ class OutcomeStatus(StrEnum):
 
 
 class Outcome(Message, frozen=True):
-    """What became of a command. `error` and `detail` are set when it was rejected; a repeat returns
-    the first outcome's `result`, `error` and `detail`."""
+    """The result of a command. `error` and `detail` are set if it was rejected. A repeat has the
+    `result`, `error` and `detail` of the first outcome."""
 
     status: OutcomeStatus
     result: dict[str, Any] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""The ways a commit ends without outcomes, by what the caller can do about it.
+"""The errors of a commit without outcomes, one per way in which the caller can react.
 
 Reference: money.md (Commands and keys). Decision ledger-writer.
 """
@@ -7,11 +7,12 @@ from __future__ import annotations
 
 
 class LedgerUnavailable(Exception):
-    """The connection is lost, the batch's outcome unknown: reopen, repeat with the same keys.
+    """The connection is lost and the batch's outcome unknown: reopen, and repeat with the same
+    keys.
 
     Args:
         reason: what failed.
-        is_servers: no command can be why: locks of other sessions, a full disk, a shutdown.
+        is_servers: no command can be the cause: another session's lock, a full disk, a shutdown.
     """
 
     def __init__(self, reason: str, is_servers: bool = False) -> None:
@@ -24,11 +25,11 @@ class LedgerUnavailable(Exception):
 
 
 class SchemaTooNew(LedgerUnavailable):
-    """The schema asks for newer code than this: nothing was opened, and no writer fenced off.
+    """The schema requires newer code than this. Nothing was opened, and no writer was fenced off.
 
     Args:
-        needed: the least version of code that the schema asks for.
-        version: of this code.
+        needed: the minimum version of code that the schema requires.
+        version: the version of this code.
     """
 
     def __init__(self, needed: int, version: int) -> None:
@@ -54,8 +55,8 @@ class BatchRefused(Exception):
 
 
 class LedgerIntegrityError(Exception):
-    """What this process remembers of the chain or the counters is wrong: stop."""
+    """The writer's memory of the chain or the counters is wrong: the process must stop."""
 
 
 class LedgerFenced(LedgerIntegrityError):
-    """Another writer has taken over: this one may write nothing any more."""
+    """Another writer has taken over: this one cannot write any more."""

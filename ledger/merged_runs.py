@@ -1,6 +1,7 @@
-"""One piece of work in the background, at most once at a time, however often it is asked for.
+"""Runs a background task at most once at a time; requests during a run are merged into one more
+run.
 
-Knows nothing of what the work is.
+This file does not know what the task does.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ log = logging.getLogger("callboard.ledger")
 
 
 class MergedRuns:
-    """Runs of one piece of work; what is asked for during a run is one more run after it.
+    """Runs one background task.
 
     Args:
-        name: for messages.
-        work: does it; an exception is logged, and the next run is not kept from beginning. A
-            `ServiceError` is a warning: the work is left to a later run.
+        name: the task's name in log messages.
+        work: the task. An exception is logged and does not prevent later runs; a `ServiceError` is
+            logged as a warning, because a later run repeats the work.
     """
 
     def __init__(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
@@ -31,20 +32,20 @@ class MergedRuns:
         self._waiting: list[asyncio.Future[None]] = []
 
     def soon(self) -> None:
-        """Let a run begin after now."""
+        """Request a run that begins after this call."""
         self._is_wanted = True
         if self._task is None:
             self._task = asyncio.create_task(self._run())
 
     async def done(self) -> None:
-        """Return when a run has ended that began after now, whatever came of it."""
+        """Return when a run that began after this call has ended, successful or not."""
         ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(ended)
         self.soon()
         await ended
 
     async def close(self) -> None:
-        """End the run that is under way."""
+        """Cancel the current run, if there is one."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -58,11 +59,11 @@ class MergedRuns:
                     await self._work()
                 except ServiceError as error:
                     log.warning("work ended name=%s error=%r", self._name, error)
-                except Exception:  # the edge of the task: later runs have nothing to do with it
+                except Exception:  # the edge of the task: later runs must still happen
                     log.exception("work failed name=%s", self._name)
                 finally:
                     for ended in waiting:
-                        # One who has waited may have left.
+                        # The caller may have been cancelled.
                         if not ended.done():
                             ended.set_result(None)
         finally:

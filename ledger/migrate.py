@@ -1,15 +1,15 @@
 """Brings a database to the newest schema: `python -m ledger.migrate --url URL [--phase pre]`.
 
-Runs as the owner of the database; the service itself has no right to change tables. Safe to run
-again and by several at once. It reads nothing but its arguments.
+Run it as the owner of the database; the service itself has no right to change tables. It may be run
+again, and by several processes at once. It reads only its arguments.
 
-An upgrade without a stop: `--phase pre` while the previous release runs, then the new release is
-rolled out, then, when no process of the previous release is left, the phase `post`. Between the two
-the previous release may start again: it finds a schema that is ahead of it and changes nothing.
+To upgrade without a stop, run `--phase pre` while the previous release runs. Then roll out the new
+release. When no process of the previous release is left, run the phase `post`. Before `post`, the
+previous release may start again: it finds a newer schema and changes nothing.
 
-Besides the migrations it creates the function that commits batches, whose name has the hash of its
-text. `post` drops such functions of other releases, except those that a running writer or standby
-holds by a shared advisory lock.
+Besides the migrations it creates the function that commits batches, whose name contains the hash of
+its text. `post` drops the functions of other releases, except those that a running writer or
+standby holds with a shared advisory lock.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class StopNeeded(Exception):
     """The missing migrations cannot be applied while the previous release runs.
 
     Args:
-        revision: of the phase `pre`, behind one of the phase `post`.
+        revision: a missing migration of the phase `pre` that follows one of the phase `post`.
     """
 
     def __init__(self, revision: str) -> None:
@@ -52,7 +52,7 @@ class StopNeeded(Exception):
 
 
 class SchemaUnknown(CommandError):
-    """The schema has a revision that is neither of this code's migrations nor after them.
+    """The schema has a revision that this code does not know and that is not a later one.
 
     Args:
         found: the revision of the schema.
@@ -68,7 +68,7 @@ class SchemaUnknown(CommandError):
 
 
 MIGRATIONS: Final = Path(__file__).parent / "migrations"
-# Any constant; it makes a second migration of the same database wait for the first.
+# An arbitrary constant: a second migration of the same database waits for the first.
 _MIGRATION_LOCK: Final = 0x0CA11B0A
 _LOCK_POLL_S: Final = 0.05
 _FUNCTIONS: Final = sqlalchemy.text(
@@ -80,17 +80,17 @@ _FUNCTIONS: Final = sqlalchemy.text(
 def migrate(url: str, *, phase: str = "post", versions: Path | None = None) -> str:
     """Apply missing migrations in order and return the revision of the schema.
 
-    A schema that is ahead of these migrations stays as it is.
+    A schema that is newer than these migrations stays as it is.
 
     Args:
         url: `postgresql://…` of a role that owns the database; it needs CREATEROLE unless the three
             roles exist.
-        phase: `pre`: stop before the first missing migration that must wait until the previous
-            release does not run; `post`: apply those too, and drop unused commit functions.
+        phase: `pre`: stop before the first migration that must wait until the previous release has
+            ended; `post`: also apply these, and drop unused commit functions.
         versions: the folder of the migrations, for tests.
 
     Raises:
-        SchemaTooNew: the schema is ahead, and asks for newer code than this.
+        SchemaTooNew: the schema is newer and requires newer code.
         SchemaUnknown: the schema has a revision that cannot be upgraded.
     """
     config = _config(versions)
@@ -117,14 +117,14 @@ def migrate(url: str, *, phase: str = "post", versions: Path | None = None) -> s
 
 
 def check_rollable(url: str, *, versions: Path | None = None) -> None:
-    """Check that this code works with what `migrate` with the phase `pre` can apply.
+    """Check that this code works after the migrations that the phase `pre` can apply.
 
     Args:
-        url, versions: as of `migrate`.
+        url, versions: as for `migrate`.
 
     Raises:
-        StopNeeded: it does not; `post` comes before what this code needs.
-        SchemaTooNew, SchemaUnknown: as of `migrate`.
+        StopNeeded: a migration of the phase `post` precedes one that this code needs.
+        SchemaTooNew, SchemaUnknown: as for `migrate`.
     """
     scripts = ScriptDirectory.from_config(_config(versions))
     engine = sqlalchemy.create_engine(engine_url(url), poolclass=sqlalchemy.NullPool)
@@ -158,7 +158,7 @@ def _create_function(connection: sqlalchemy.Connection) -> None:
     if FUNCTION not in connection.scalars(_FUNCTIONS).all():
         driver = connection.connection.driver_connection
         assert driver is not None
-        # Past SQLAlchemy: many statements, whose percent signs and colons are SQL.
+        # Not through SQLAlchemy: the text has many statements, and percent signs and colons.
         driver.execute(TEXT)
     connection.commit()
 
@@ -181,7 +181,8 @@ def _config(versions: Path | None) -> Config:
 
 
 def _lock(connection: sqlalchemy.Connection) -> None:
-    """Wait for a migration that runs; without a snapshot, for which CREATE INDEX would wait."""
+    """Wait for a running migration. It polls in short transactions, because CREATE INDEX waits for
+    every open snapshot."""
     try_lock = sqlalchemy.text("SELECT pg_try_advisory_lock(:key)")
     while not connection.scalar(try_lock, {"key": _MIGRATION_LOCK}):
         connection.commit()
@@ -197,13 +198,13 @@ def _revision(connection: sqlalchemy.Connection) -> str | None:
 
 
 def _is_ahead(scripts: ScriptDirectory, current: str) -> bool:
-    """Say whether newer code has migrated the database already; revisions are numbered."""
+    """Say whether newer code has migrated the database; revisions are numbered."""
     known = {script.revision for script in scripts.walk_revisions()}
     return current not in known and current > max(known)
 
 
 def _check_code_version(connection: sqlalchemy.Connection) -> None:
-    """Refuse a schema that this code must not use: migrations that it lacks have asked for more."""
+    """Refuse a newer schema that requires newer code."""
     query = sqlalchemy.text(f"SELECT min_code_version FROM {SCHEMA}.compatibility")
     needed = connection.scalar(query)
     connection.commit()

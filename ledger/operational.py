@@ -1,7 +1,7 @@
-"""The operational write path: rows that are worth little, written cheaply and never audited.
+"""Leases of calls for rate limits, written by the operational role without audit entries.
 
-Its role has no right on audited tables. `synchronous_commit` is off: a crash may forget the last
-calls that were counted, never money. Reference: http.md (Request limits).
+The role has no right on audited tables. `synchronous_commit` is off: a crash may lose the newest
+counts of calls. Reference: http.md (Request limits).
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ import sqlalchemy as sql
 from ledger.connections.pools import OperationalPool
 from ledger.schema import typed
 
-# How long a window is.
+# The length of a window.
 WINDOW_MS: Final = 60_000
-# A statement reads the clock, then waits for the row: a later one may have begun the window.
+# A statement reads the clock before it waits for the row's lock. A statement with a later time may
+# have begun the window meanwhile, by at most this much.
 _OVERTAKEN_MS = 1_000
-# A window begins with its first call. What is granted is computed where the row is locked, by the
-# database's clock, which all replicas share; one that was set back further begins a new window.
+# A window begins with its first call. The granted calls are computed while the row is locked, by
+# the database's clock, which all replicas share. If that clock is set back further than the
+# tolerance, a new window begins.
 _TAKE = sql.text(
     """
     INSERT INTO callboard.rate_lease AS r (principal, class, window_ms, used, granted)
@@ -50,7 +52,7 @@ _TAKE = sql.text(
 
 @dataclass(frozen=True, slots=True)
 class RateBlock:
-    """Calls leased from a window; `used` counts them, `ends_in_ms` is what is left of it."""
+    """Calls leased from a window; `used`: all calls leased so far; `ends_in_ms`: its rest."""
 
     calls: int
     used: int
@@ -58,7 +60,7 @@ class RateBlock:
 
 
 class OperationalStore(OperationalPool):
-    """The rows of rate limits, written as the role `ops_writer`."""
+    """Leases calls for rate limits, as the role `ops_writer`."""
 
     name, is_durable, size = "callboard-operational", False, 2
 
@@ -71,11 +73,11 @@ class OperationalStore(OperationalPool):
         *,
         at_ms: int | None = None,
     ) -> RateBlock:
-        """Lease up to `wanted` calls of the principal's current window of this class.
+        """Lease up to `wanted` calls of the principal's current window of a rate class.
 
         Args:
-            limit: calls per window; the sum of all blocks of a window never exceeds it.
-            at_ms: the time, Unix milliseconds; None for the database's.
+            limit: calls per window; the sum of all leases in a window never exceeds it.
+            at_ms: the time, Unix milliseconds; None: the database's time.
         """
         values = {
             "principal": principal,

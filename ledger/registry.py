@@ -1,7 +1,7 @@
-"""Every type of command of the ledger and how it is handled.
+"""Imports all features, and finds the kind of each command.
 
-A new command: its class and its plan, decorated with `@plans(…)`, in a module of
-`ledger/features`, and a migration for its rows. Decision ledger-writer.
+To add a command, put its class and its plan, decorated with `@plans(…)`, into a module of
+`ledger/features`, and add a migration for its rows. Decision ledger-writer.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ledger.writer.command_kind import KINDS, CommandKind
 for _module in pkgutil.iter_modules(features.__path__):
     import_module(f"{features.__name__}.{_module.name}")
 
-# The union of all types, for the decoder.
+# The union of all command types, for the decoder of messages.
 ANY_COMMAND: Final[Any] = reduce(or_, KINDS)
 
 
@@ -32,5 +32,5 @@ _UNKNOWN: Final = CommandKind(_refuse_unknown)
 
 
 def kind_of(command: Command) -> CommandKind:
-    """Return how a command is handled; what is no command is refused by its plan."""
+    """Return how a command is handled; the plan of an unknown type raises TypeError."""
     return KINDS.get(type(command), _UNKNOWN)

@@ -1,8 +1,8 @@
-"""Replies kept under the callers' idempotency keys, so that a repeat is answered as the first was.
+"""HTTP replies stored under callers' idempotency keys, so that a repeat gets the first reply.
 
-Operational rows, but they wait for the disk: a reply that was sent must be found again after a
-crash. What a reply says is sealed before it comes here, since some hold secrets. Old rows are
-removed on a connection of its own, a bounded number of rows and bytes at a time.
+The rows are operational, but commits wait for the disk, because a reply that was sent must be found
+after a crash. Replies are sealed before they are stored, because some contain secrets. Old rows are
+removed on a separate connection, with a maximum of rows and bytes per statement. Reference:
 money.md (Rules that the database enforces).
 """
 
@@ -16,14 +16,14 @@ import sqlalchemy as sql
 from ledger.connections.old_rows import OldRows
 from ledger.connections.pools import OperationalPool
 
-# One statement removes so many rows at most, and ends with the one that passes so many bytes.
+# Maximum rows per removing statement; it also ends with the row that exceeds the bytes.
 SWEPT_ROWS_MAX: Final = 500
 SWEPT_BYTES_MAX: Final = 4 * 1024 * 1024
-# What is kept of a request that failed without saying what it has done: a repeat does it again.
+# The stored reply of a request that failed with an unknown outcome: a repeat runs it again.
 OUTCOME_UNKNOWN: Final = b""
 
 _NOW: Final = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
-# The update changes nothing; without one, a row that is there already would not be returned.
+# The update changes nothing, but without it an existing row would not be returned.
 _OPEN: Final = sql.text(
     f"""
     INSERT INTO callboard.http_reply AS r (principal, key, request_hash, expires_ms)
@@ -32,7 +32,7 @@ _OPEN: Final = sql.text(
     RETURNING request_hash, reply, xmax = 0 AS is_new
     """
 ).bindparams(sql.bindparam("kept_ms", type_=sql.BigInteger))
-# The first reply stays. The row may be gone: a repeat that was refused meanwhile took it back.
+# The first reply stays. The row may be absent, because a refused repeat has deleted it.
 _KEEP: Final = sql.text(
     f"""
     INSERT INTO callboard.http_reply AS r (principal, key, request_hash, reply, expires_ms)
@@ -46,7 +46,7 @@ _DROP: Final = sql.text(
     "DELETE FROM callboard.http_reply WHERE principal = :principal AND key = :key"
     " AND coalesce(reply, '') = ''"
 )
-# Rows that another replica removes, or a caller has at hand, are left to the next time.
+# Rows that another replica removes or a caller uses are skipped until the next time.
 _SWEEP: Final = sql.text(
     f"""
     WITH old AS MATERIALIZED (
@@ -69,9 +69,9 @@ _SWEEP: Final = sql.text(
 
 
 def removal_of_replies() -> sql.TextClause:
-    """Return the statement that removes the oldest of the replies that were kept long enough.
+    """Return the statement that removes the oldest expired replies.
 
-    `SWEPT_ROWS_MAX` at most; it ends with the one that passes `SWEPT_BYTES_MAX`.
+    It removes at most `SWEPT_ROWS_MAX`, and ends with the reply that exceeds `SWEPT_BYTES_MAX`.
     """
     return _SWEEP.bindparams(
         sql.bindparam("rows_max", SWEPT_ROWS_MAX, type_=sql.Integer),
@@ -81,10 +81,10 @@ def removal_of_replies() -> sql.TextClause:
 
 @dataclass(frozen=True, slots=True)
 class KeptReply:
-    """What is known under a key.
+    """The row of a key.
 
-    `reply` None: the first call has not been answered yet. `is_new`: nothing was known, and the
-    row is this caller's, who keeps a reply in it or drops it.
+    `reply` None: the first call has no reply yet. `is_new`: the row did not exist and now belongs
+    to this call, which must store a reply in it or delete it.
     """
 
     request_hash: bytes
@@ -93,17 +93,17 @@ class KeptReply:
 
 
 class SweepPool(OperationalPool):
-    """Removes the replies that were kept long enough."""
+    """Removes expired replies."""
 
     name, is_durable = "callboard-old-replies", False
 
 
 class ReplyStore(OperationalPool):
-    """The kept replies, written as the role `ops_writer`.
+    """The stored replies, written as the role `ops_writer`.
 
     Args:
         url: `postgresql://…` of a login that is a member of `ops_writer`.
-        kept_s: how long a reply is kept at least, in seconds.
+        kept_s: how long a reply is stored at least, in seconds.
     """
 
     name, is_durable, size = "callboard-replies", True, 2
@@ -121,11 +121,11 @@ class ReplyStore(OperationalPool):
         await super().close()
 
     async def open(self, principal: str, key: str, request_hash: bytes) -> KeptReply:
-        """Take a key for a request, or find what is there under it.
+        """Reserve a key for a request, or return its row if it exists.
 
         Args:
-            principal: whose key it is; the same key of two principals is two keys.
-            request_hash: what a repeat must equal.
+            principal: the owner of the key; equal keys of two principals are different keys.
+            request_hash: the hash that a repeat must have too.
 
         Raises:
             ServiceError: LEDGER_UNAVAILABLE.
@@ -137,7 +137,7 @@ class ReplyStore(OperationalPool):
         return KeptReply(bytes(row["request_hash"]), reply, row["is_new"])
 
     async def keep(self, principal: str, key: str, request_hash: bytes, reply: bytes) -> None:
-        """Keep the reply to a request, unless one is kept already.
+        """Store the reply to a request, unless the key has a reply already.
 
         Raises:
             ServiceError: LEDGER_UNAVAILABLE.
@@ -146,7 +146,7 @@ class ReplyStore(OperationalPool):
         await self.rows(_KEEP, {**values, "reply": reply, "kept_ms": self._kept_ms})
 
     async def drop(self, principal: str, key: str) -> None:
-        """Give a key back whose request changed nothing; a kept reply stays.
+        """Free the key of a request that changed nothing; a stored reply stays.
 
         Raises:
             ServiceError: LEDGER_UNAVAILABLE.

@@ -1,9 +1,8 @@
-"""The tables as SQLAlchemy sees them, for reads alone, and how an address of the database is
-written.
+"""The tables in SQLAlchemy, for reads only; the forms of a database address; session options.
 
-Their columns are described in `ledger/tables/`, from which the writes and the DDL come as well;
-each described table is an attribute of this module.
-Reference: money.md (Entries, Rules that the database enforces).
+`ledger/tables/` describes the columns, and is also the source of writes and DDL. Each described
+table is an attribute of this module. Reference: money.md (Entries, Rules that the database
+enforces).
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from ledger.tables.table import Kind, Table
 from ledger.tables.write_function import TABLES
 
 SCHEMA: Final = "callboard"
-# What a pool raises when Postgres is away, restarting or out of connections.
+# Errors of a pool when Postgres is away, restarting or out of connections.
 UNREACHABLE: Final = (OperationalError, InterfaceError, PoolTimeoutError)
 WRITER_ROLE: Final = "ledger_writer"
 READER_ROLE: Final = "ledger_reader"
@@ -48,30 +47,30 @@ metadata = MetaData(schema=SCHEMA)
 
 
 def was_ended(error: Exception) -> bool:
-    """Say whether the server ended a statement that took longer than it may."""
+    """Say whether the server cancelled a statement at its timeout."""
     cause = error.orig if isinstance(error, DBAPIError) else None
     return isinstance(cause, psycopg.errors.QueryCanceled)
 
 
 def unreachable(error: Exception) -> ServiceError:
-    """Return what a caller gets when Postgres cannot be read: LEDGER_UNAVAILABLE."""
+    """Return the error for callers when Postgres cannot be reached: LEDGER_UNAVAILABLE."""
     return ServiceError(
         ErrorCode.LEDGER_UNAVAILABLE, f"the database cannot be reached ({type(error).__name__})"
     )
 
 
 def driver_url(url: str) -> str:
-    """Return a database address as libpq spells it: `postgresql://…`."""
+    """Return a database address in the form of libpq: `postgresql://…`."""
     return url.replace("postgresql+psycopg://", "postgresql://", 1)
 
 
 def engine_url(url: str) -> str:
-    """Return a database address as SQLAlchemy spells it: `postgresql+psycopg://…`."""
+    """Return a database address in the form of SQLAlchemy: `postgresql+psycopg://…`."""
     return driver_url(url).replace("postgresql://", "postgresql+psycopg://", 1)
 
 
 def session_options(role: str, **settings: str) -> str:
-    """Return libpq's `options` for a session that acts as this role with these settings."""
+    """Return libpq's `options` for a session with this role and these settings."""
     pairs = {"role": role, "search_path": SCHEMA, "timezone": "UTC", "jit": "off", **settings}
     return " ".join(f"-c {name}={value}" for name, value in pairs.items())
 
@@ -98,7 +97,7 @@ def columns(table: sqlalchemy.Table, names: str) -> list[sqlalchemy.Column[Any]]
 
 
 def typed(**names: str) -> list[sqlalchemy.BindParameter[Any]]:
-    """Return parameters by their types: `typed(bigint="after last", texts="dids")`."""
+    """Return bind parameters by type and name: `typed(bigint="after last", texts="dids")`."""
     return [
         sqlalchemy.bindparam(name, type_=_TYPES[Kind[kind.upper()]]())
         for kind, listed in names.items()
@@ -110,7 +109,7 @@ def _read(table: Table) -> sqlalchemy.Table:
     columns = (
         Column(column.name, _TYPES[column.kind]())
         for column in table.columns
-        if column.name != "one"  # the key of a table with one row
+        if column.name != "one"  # the key of a table with a single row
     )
     return sqlalchemy.Table(table.name, metadata, *columns)
 
@@ -119,7 +118,7 @@ _READ: Final = {table.name: _read(table) for table in TABLES}
 
 
 def __getattr__(name: str) -> sqlalchemy.Table:
-    """Return the table of this name: `from ledger.schema import invoice`."""
+    """Return the table with this name: `from ledger.schema import invoice`."""
     if name not in _READ:
         raise AttributeError(f"ledger.schema has no {name}, and no table is called so")
     return _READ[name]

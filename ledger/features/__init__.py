@@ -1,1 +1,1 @@
-"""What the ledger stores, one file per feature: its commands, their plans, and its reads."""
+"""The ledger's features, one per file: its commands, their plans, and its reads."""

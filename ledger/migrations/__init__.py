@@ -1,1 +1,1 @@
-"""The history of the schema, for alembic; the DDL itself is in `sql`."""
+"""The history of the schema, for alembic; the SQL of the first release is in `baseline`."""

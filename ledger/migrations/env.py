@@ -1,4 +1,4 @@
-"""How alembic reaches the database: the connection is handed over by `ledger.migrate`."""
+"""Alembic's environment: it uses the connection that `ledger.migrate` provides."""
 
 from __future__ import annotations
 

@@ -1,11 +1,12 @@
-"""Agents with what is heard of them: one, and pages in the order of their DIDs.
+"""Reads agents with their heartbeats and probes: one agent, or pages in the order of DIDs.
 
-Heartbeats, probes and revocations come with the agents, so that a look-up is one round trip. One
-statement for each set of what pages are asked by, prepared when it is first used. An index finds
-the agents of a capability, but not in the order of their DIDs, and statistics do not say how many
-there are: up to `FEW_MAX` are read in that order; of more, all agents are looked at in that order,
-where one of them is never far. Reference: features.md (Registration). Decision
-registry-and-discovery.
+Heartbeats, probes and revocations come with the agents, so that a look-up takes one round trip.
+Each set of filters has its own statement, prepared when it is first used.
+
+An index finds the agents of a capability, but not in the order of their DIDs, and statistics do not
+say how many there are. Up to `FEW_MAX` agents are found by the index and sorted. If there are more,
+all agents are scanned in the order of DIDs, because one with the capability is never far away.
+Reference: features.md (Registration). Decision registry-and-discovery.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from ledger.reads.prepared import PreparedStatement
 from ledger.schema import agent
 
 FEW_MAX: Final = 1_000
-# The signing secret is left out.
+# All columns except the signing secret.
 _COLUMNS: Final = ", ".join(one.name for one in agent.c if one.name != "signing_secret")
 _CONDITIONS: Final = {
     "owner_did": "owner_did = %(owner_did)s",
@@ -40,17 +41,17 @@ _LIVE: Final = (
     "probe_ms",
     "probe_ok",
 )
-# Of a row `l` of `agent_live`, which may be missing: what `live_of` reads.
+# Columns of a row `l` of `agent_live`, which may be absent; `live_of` reads them.
 LIVE_COLUMNS: Final = ", ".join(
     ("l.did IS NOT NULL AS is_heard", *(f"l.{one} AS live_{one}" for one in _LIVE))
 )
-# Of a DID, by the database's clock.
+# Whether a DID is revoked, by the database's clock.
 IS_REVOKED: Final = """
     EXISTS (SELECT 1 FROM callboard.revocation v WHERE v.did = {did}
         AND v.ended_ms IS NULL
         AND (v.expires_ms IS NULL OR v.expires_ms > extract(epoch FROM now()) * 1000))
 """
-# Whether the agent of a DID is in a private subnet that the viewer, or the agent's owner, has not
+# Whether the agent with a DID is in a private subnet that the viewer or the agent's owner has not
 # joined. The agent and its owner always see it. `viewer` NULL: an administrator, who sees all.
 IS_HIDDEN: Final = """
     EXISTS (SELECT FROM callboard.agent p JOIN callboard.subnet s ON s.id = p.subnet_id
@@ -62,7 +63,7 @@ IS_HIDDEN: Final = """
 HIDDEN_AGENT: Final = PreparedStatement(
     f"SELECT {IS_HIDDEN.format(did='%(did)s')} AS is_hidden", {}
 )
-# One by one: a plan that was made when a table was small never reads it whole.
+# A lateral join: a plan made when a table was small never reads the whole table.
 _HEARD: Final = f"""
     SELECT found.*, {LIVE_COLUMNS}, {IS_REVOKED.format(did="found.did")} AS is_revoked
     FROM {{found}} found LEFT JOIN LATERAL (
@@ -82,14 +83,15 @@ _PAGE: Final = f"""
     )
     {_HEARD.format(found="sized")} WHERE found.bytes_before < %(bytes_max)s ORDER BY found.did
 """
-# Of the status that is asked for: those who have left may be as many as an owner likes.
+# Filtered by the requested status, because an owner may have any number of deregistered agents.
 _FEW: Final = f"""
     SELECT did FROM callboard.agent
     WHERE capability_ids @> ARRAY[%(capability_id)s::text] AND {{status}}
     LIMIT {FEW_MAX + 1}
 """
-# An array of DIDs is read in the order of their index; a join might read all agents. Beside an
-# empty array no index by capability is used.
+# An array of DIDs is read in the order of their index; a join might read all agents. The empty
+# array
+# in the second part keeps Postgres from using the index by capability.
 _OF_CAPABILITY: Final = f"""
     (SELECT * FROM callboard.agent
         WHERE did = ANY (ARRAY(SELECT did FROM few)) AND {{conditions}}
@@ -104,10 +106,11 @@ _OF_CAPABILITY: Final = f"""
 
 
 def is_shown(did: str, viewer: str | None) -> sql.TextClause:
-    """Return the condition of a query that an agent is not hidden (`IS_HIDDEN`).
+    """Return the condition that an agent is not hidden from a viewer (`IS_HIDDEN`).
 
     Args:
-        did: the column with its DID, as SQL.
+        did: the column with the agent's DID, as SQL.
+        viewer: the viewer's DID; None: an administrator.
     """
     hidden = IS_HIDDEN.format(did=did).replace("%(viewer)s::text", "CAST(:viewer AS text)")
     return sql.text(f"NOT {hidden}").bindparams(viewer=viewer)
@@ -118,11 +121,12 @@ _IS_SHOWN: Final = f"(subnet_id IS NULL OR NOT {IS_HIDDEN.format(did='agent.did'
 
 @lru_cache(maxsize=256)
 def agents_statement(asked: frozenset[str]) -> PreparedStatement:
-    """Return the statement of a page; its parameters: what is asked by, `viewer`, `limit`, `offset`
-    and `bytes_max`. Its rows have `page_rows`, how many the page would have without `bytes_max`.
+    """Return the statement of a page. Its parameters are the filters, `viewer`, `limit`, `offset`
+    and `bytes_max`. Its rows have `page_rows`, the number of rows without `bytes_max`.
 
     Args:
-        asked: of `capability_id`, `owner_did`, `status`, `name`, `author`, `model`, `after_did`.
+        asked: the filters: `capability_id`, `owner_did`, `status`, `name`, `author`, `model`,
+            `after_did`.
     """
     named = sorted(asked - {"capability_id"})
     conditions = " AND ".join((_IS_SHOWN, *(_CONDITIONS[name] for name in named)))
@@ -135,5 +139,5 @@ def agents_statement(asked: frozenset[str]) -> PreparedStatement:
 
 
 def live_of(row: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the heartbeats and probes of an agent's row, None when there never were any."""
+    """Return the heartbeats and probes in an agent's row, None if there never were any."""
     return {one: row[f"live_{one}"] for one in _LIVE} if row["is_heard"] else None

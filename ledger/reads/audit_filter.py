@@ -1,13 +1,14 @@
-"""Which audit entries a filter means, and how each is found without reading the whole chain.
+"""Builds queries for filtered audit entries that never scan the whole audit log.
 
-An entry matches a type or a target if any of its events does. Events of every workflow's life are
-frequent: an entry with one is near wherever one looks, or is found by its workflow. Each other
-event is a row of `audit_event`, indexed by type and by target.
+An entry matches an event type or a target if one of its events does. Events of every workflow's
+life
+are frequent: an entry with such an event is found by its workflow, or near any position of the log.
+Every other event has a row in `audit_event`, indexed by type and by target.
 
-An event of every workflow's life has no index, and may yet be rare or have never occurred. So a
-page looks at `LOOKED_AT_MAX` entries at most, and the next page goes on from there. What one caller
-sees is looked for among that caller's own entries, as many a page: how many of others match tells
-no one anything. Reference: money.md (Audit chain); decision audit-chain.
+A life event has no index, and may still be rare or absent. Therefore a page scans at most
+`LOOKED_AT_MAX` entries, and the next page continues there. For a caller who sees only its own
+entries, a page scans only these (`OWN_LOOKED_AT_MAX`), so its length reveals nothing about entries
+of others. Reference: money.md (Audit chain); decision audit-chain.
 """
 
 from __future__ import annotations
@@ -22,18 +23,18 @@ from core.records.audit import LIFE_EVENTS
 from ledger.schema import audit, audit_event, audit_party
 
 _WORKFLOW = "workflow"
-# Entries that one page looks at where no index finds those that match.
+# Maximum entries that a page scans if no index finds the matching ones.
 LOOKED_AT_MAX: Final = 10_000
-# A caller's own that one page looks at, each by its key.
+# Maximum own entries of a caller that a page scans, each read by its key.
 OWN_LOOKED_AT_MAX: Final = 5_000
 
 
 @dataclass(frozen=True, slots=True)
 class AuditSelect:
-    """The query of the audit rows that match, without an order.
+    """The query of the matching audit rows, without an order.
 
-    `last_looked_at`: for a filter without an index, the query of the id of the last entry that the
-    first one looks at; without a row, or null, where it looks at all.
+    `last_looked_at`: for a filter without an index, the query of the id of the last entry that is
+    scanned. It returns no row or null if all entries are scanned. None: an index is used.
     """
 
     rows: sql.Select[Any]
@@ -41,11 +42,11 @@ class AuditSelect:
 
 
 class AuditFilter(TypedDict, total=False):
-    """What entries match.
+    """The conditions of matching entries.
 
-    `event_type`: of an event of the entry; with a target, of the same event. `target_type`,
-    `target_id`: what an event of the entry is about. `start_ms`, `end_ms`: the time of the entry,
-    [start, end). `before_id`: entries before this one.
+    `event_type`: type of an event of the entry; with a target, of the same event. `target_type`,
+    `target_id`: the target of an event. `start_ms`, `end_ms`: the time of the entry, [start, end).
+    `before_id`: only entries with smaller ids.
     """
 
     event_type: str | None
@@ -60,13 +61,13 @@ class AuditFilter(TypedDict, total=False):
 def audit_select(
     wanted: AuditFilter, party_did: str | None = None, looked_at_max: int | None = None
 ) -> AuditSelect:
-    """Return the query of the audit rows that match.
+    """Return the query of the matching audit rows.
 
     Args:
-        party_did: whose entries alone are meant: those of which this caller is a party; None: all.
-        looked_at_max: entries that are looked at where no index finds those that match; of a
-            caller the newest ones, and those about a workflow are few, and are found by it. None:
-            as many as usual.
+        party_did: only entries to which this DID is a party; None: all.
+        looked_at_max: maximum entries that are scanned, newest first, if no index finds the
+            matching ones; None: the default maximum. Entries about one workflow are few; an index
+            finds them.
     """
     end_ms, before_id = wanted.get("end_ms"), wanted.get("before_id")
     event = (wanted.get("event_type"), wanted.get("target_type"), wanted.get("target_id"))
@@ -110,8 +111,8 @@ def _own(
     looked_at_max: int,
 ) -> AuditSelect:
     _, target_type, target_id = event
-    # Both with a fence: the planner, which does not know how few of the matching are the caller's,
-    # would go through the chain instead.
+    # OFFSET 0 in both queries keeps the planner from scanning the whole log: it cannot know how few
+    # of the matching entries are the caller's.
     if (
         target_id is not None
         and target_type == _WORKFLOW
@@ -132,10 +133,10 @@ def _own(
 def _is_match(
     event_type: str | None, target_type: str | None, target_id: str | None
 ) -> sql.ColumnElement[bool]:
-    """Return the condition of an entry of which one event has this type and this target.
+    """Return the condition of an entry with an event that has this type and this target.
 
     Args:
-        event_type, target_type, target_id: as of `AuditFilter`; not all of them are None.
+        event_type, target_type, target_id: as in `AuditFilter`; at least one is not None.
     """
     is_of_workflow = sql.true() if target_id is None else _is_of_workflow(target_id)
     if event_type in LIFE_EVENTS:
@@ -154,7 +155,7 @@ def _is_match(
 def _looked_through(
     query: sql.Select[Any], is_match: sql.ColumnElement[bool], looked_at_max: int
 ) -> AuditSelect:
-    """Narrow a query to those that match among its newest rows."""
+    """Narrow a query to the matching rows among its newest rows."""
     newest = query.with_only_columns(audit.c.id).order_by(audit.c.id.desc())
     last = newest.offset(looked_at_max - 1).limit(1)
     first_id = sql.func.coalesce(last.scalar_subquery(), 0)
@@ -169,7 +170,7 @@ def _about(
         return query.where(_is_of_workflow(target_id))
     if not _is_id(target_id):
         return _with_event(query, None, None, target_id, before_id)
-    # A dispute or an invoice has a UUID as well, and few events.
+    # Disputes and invoices have UUIDs as ids, too, and few events.
     others = sql.select(audit_event.c.audit_id).where(
         audit_event.c.target_id == target_id, audit_event.c.target_type != _WORKFLOW
     )
@@ -184,8 +185,8 @@ def _with_event(
     target_id: str | None,
     before_id: int | None,
 ) -> sql.Select[Any]:
-    """Narrow a query to entries with an event that has a row of its own; newest first, stopped
-    where the page ends."""
+    """Narrow a query to entries with an event that has its own row; newest first, so that the read
+    stops at the end of the page."""
     same = _events(event_type, target_type, target_id)
     found = sql.select(audit_event.c.audit_id).distinct().where(*same)
     if before_id is not None:
@@ -202,7 +203,7 @@ def _events(
 
 
 def _first_since(at_ms: int) -> sql.ScalarSelect[Any]:
-    """Return the query of the id of the first entry at or after a time."""
+    """Return the query of the id of the first entry at or after a time, Unix milliseconds."""
     at = sql.literal(at_ms, sql.BigInteger)
     return sql.select(sql.func.callboard.first_audit_id_since(at)).scalar_subquery()
 
@@ -212,5 +213,5 @@ def _is_of_workflow(target_id: str) -> sql.ColumnElement[bool]:
 
 
 def _is_id(text: str) -> bool:
-    """Say whether a text is a UUID in its one spelling, which is how ids are in the chain."""
+    """Say whether a text is a UUID in canonical form, the form of all ids in the audit log."""
     return canonical_uuid(text) == text

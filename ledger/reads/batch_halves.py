@@ -1,8 +1,9 @@
-"""A batch of reads whose values come from callers: one that the database refuses fails alone.
+"""Repeats a batch of reads in halves, so that a value which the database refuses fails alone.
 
-What a caller sends is judged where it enters, and nothing that it says should be refused here. But
-the values of a batch are those of many callers: one that passed unjudged must not be the failure of
-all others. Decision ledger-writer.
+Callers' values are checked at the API, so the database should not refuse any. But a batch has
+values
+of many callers, and a value that passed unchecked must not fail the reads of all others. Decision
+ledger-writer.
 """
 
 from __future__ import annotations
@@ -16,19 +17,19 @@ from sqlalchemy.exc import DataError
 Asked = TypeVar("Asked")
 Found = TypeVar("Found")
 
-# What is raised for a value that is no value of its column: U+0000, a lone surrogate, no UUID.
+# Errors for a value that its column cannot have: U+0000, a lone surrogate, an invalid UUID.
 _REFUSED_VALUE: Final = (psycopg.DataError, DataError, UnicodeError)
 
 
 def in_halves(
     read: Callable[[list[Asked]], Awaitable[Sequence[Found]]],
 ) -> Callable[[list[Asked]], Awaitable[Sequence[Found | BaseException]]]:
-    """Return a read of a batch that is repeated in halves where the database refuses a value.
+    """Return a batch read that is repeated in halves if the database refuses a value.
 
     Args:
-        read: of a batch; changes nothing.
+        read: reads a batch and changes nothing.
 
-    Returns: what reads a batch; of a value that is refused, the refusal stands in its place.
+    Returns: a function that reads a batch; for a refused value it returns the error in its place.
     """
 
     async def halved(asked: list[Asked]) -> Sequence[Found | BaseException]:

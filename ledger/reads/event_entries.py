@@ -1,5 +1,6 @@
-"""Reads pages of audit entries for event streams, each entry with those of its parties that streams
-ask for. Reference: features.md (Streams).
+"""Reads pages of audit entries for event streams, each with the parties for which streams asked.
+
+Reference: features.md (Streams).
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ END_EVENTS: Final = frozenset({AuditEventType.WORKFLOW_FINISHED, AuditEventType.
 
 
 class Asked(NamedTuple):
-    """The entries that a stream asks for: those about a workflow, else those of a party, else all.
+    """The entries that a stream asks for: those of a workflow, else those of a party, else all.
 
-    Of a workflow's entries, the stream shows those that have the party as a party.
+    If both are given, the stream shows only the workflow's entries to which the party is a party.
     """
 
     workflow_id: str | None
@@ -35,8 +36,9 @@ async def entries_between(
     """Return a page of entries, and the id up to which the log was read.
 
     Args:
-        after, last: ids; the entries lie behind the first, up to the second.
-        asked: which entries; `parties` of an entry names those of these parties that are its own.
+        after, last: the range of entry ids; the first is excluded.
+        asked: the entries that streams ask for. `parties` of a returned entry has only those of
+            its parties that are named here.
     """
     parties = {one.party for one in asked} - {None}
     workflows = {one.workflow_id for one in asked} - {None}
@@ -51,7 +53,8 @@ async def entries_between(
     ).where(is_in_range)
     if Asked(None, None) not in asked:
         about = sql.select(audit.c.id).where(audit.c.workflow_id.in_(workflows), is_in_range)
-        # IN of one party is an equality: its index has the order. An entry may be of several.
+        # IN with one party is an equality, so the index has the order. An entry may be of several
+        # parties.
         own = sql.select(audit_party.c.audit_id.label("id")).where(
             audit_party.c.party.in_([one.party for one in asked if one.workflow_id is None]),
             audit_party.c.audit_id.between(after + 1, last),
@@ -68,7 +71,7 @@ async def entries_between(
 
 
 async def end_entry_id(reader: LedgerReader, workflow_id: str) -> int:
-    """Return the id of the entry with which a workflow has ended, 0 before its end."""
+    """Return the id of the entry that ended a workflow, 0 before its end."""
     is_end = audit.c.event_types.overlap([*END_EVENTS])
     query = sql.select(audit.c.id).where(audit.c.workflow_id == workflow_id, is_end)
     rows = await reader.rows(query)

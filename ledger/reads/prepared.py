@@ -1,7 +1,7 @@
-"""Reads that nearly every request needs, prepared on one connection.
+"""Prepared reads on a connection of their own, for reads that nearly every request needs.
 
-SQLAlchemy compiles each statement once, and psycopg prepares it: through SQLAlchemy's execution a
-read costs three times as much processor time. Rows are those that `LedgerReader.rows` would return.
+SQLAlchemy compiles each statement once, and psycopg prepares it. A read through SQLAlchemy takes
+three times as much processor time. The rows are the same as those of `LedgerReader.rows`.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from ledger.connections.timeouts import cut_after
 from ledger.reads.stored import RowDict
 from ledger.schema import READER_ROLE, driver_url, session_options, unreachable
 
-# Statements that a connection keeps prepared, by text and types of their parameters.
+# Maximum statements that a connection keeps prepared, by text and parameter types.
 KEPT_MAX: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedStatement:
-    """A statement's text, and those of its parameters that are the same at each run."""
+    """A statement's text, and the parameters that have the same values at each run."""
 
     text: str
     constants: Mapping[str, Any]
@@ -44,12 +44,13 @@ class PreparedStatement:
 
 
 class PreparedReads:
-    """One connection, opened when first needed and again after it was lost.
+    """Reads over one connection, opened on first use and reopened after it was lost.
 
     Args:
         url: `postgresql://…` of a login that is a member of `ledger_reader`.
-        timeout_s: how long a read waits for its turn, and then for a connection and the server.
-        statement_timeout_ms: how long the server works on a read; 0: as long as it takes.
+        timeout_s: how long a read waits for earlier reads, and then for a connection and the
+            server.
+        statement_timeout_ms: after how long the server cancels a read; 0: never.
     """
 
     def __init__(self, url: str, *, timeout_s: float, statement_timeout_ms: int = 0) -> None:
@@ -72,10 +73,10 @@ class PreparedReads:
         """Return the rows of a statement.
 
         Args:
-            values: of its parameters that are no constants.
+            values: values of the parameters that are not in `statement.constants`.
 
         Raises:
-            ServiceError: LEDGER_UNAVAILABLE; OVERLOADED, the server ended it at its timeout.
+            ServiceError: LEDGER_UNAVAILABLE; OVERLOADED, the server cancelled the read.
         """
         loop = asyncio.get_running_loop()
         try:
@@ -105,25 +106,25 @@ class PreparedReads:
                 cursor = await self._connection.execute(statement.text, values)
                 return await cursor.fetchall()
         except psycopg.errors.QueryCanceled:
-            raise  # at its timeout; the connection is as before
+            raise  # the server cancelled the statement; the connection remains usable
         except (psycopg.OperationalError, psycopg.InterfaceError):
             await self.close()
             if not was_open or time_s() >= ends_s:
                 raise
         except psycopg.DataError:
-            raise  # a value was refused; the connection is as before
+            raise  # the server refused a value; the connection remains usable
         except BaseException:
-            # Cancelled on the way: psycopg has ended the statement at the server.
+            # Cancelled by the caller: psycopg has cancelled the statement at the server.
             await self.close()
             raise
-        # It had been lost since the read before: Postgres was started anew.
+        # The connection was lost since the previous read (Postgres was restarted): repeat once.
         return await self._read(statement, values, ends_s)
 
     async def _open(self) -> psycopg.AsyncConnection[RowDict]:
         connection = await connect(
             driver_url(self._url),
             timeout_s=min(CONNECT_TIMEOUT_S, math.ceil(self._timeout_s)),
-            # Planned once, and by index however few rows there were then.
+            # Statements are planned once, and must use indexes even if tables were small then.
             options=session_options(
                 READER_ROLE,
                 plan_cache_mode="force_generic_plan",

@@ -1,9 +1,9 @@
-"""Committed rows, read straight from Postgres: what was acknowledged is what a reader sees.
+"""Reads committed rows directly from Postgres, so that a reader sees all acknowledged commands.
 
-Short transactions on a small pool, as a role that can only read. Rows are plain dicts keyed by
-column, amounts in micro-credits (`…_micro`, `amount`, `balance`), times in Unix milliseconds
-(`…_ms`); their JSON form is the API's business. Reference: features.md (Workflows), money.md
-(Entries, Audit chain).
+Reads are short transactions on a small pool, with a role that can only read. Rows are dicts by
+column name, amounts in micro-credits (`…_micro`, `amount`, `balance`), times in Unix milliseconds
+(`…_ms`). The API converts them to JSON. Reference: features.md (Workflows), money.md (Entries,
+Audit chain).
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ __all__ = ["Balance", "LedgerReader", "RowDict", "RowPage", "StoredWorkflow"]
 
 READ_TIMEOUT_S: Final = 5.0
 _HASH_COLUMNS: Final = ("hash", "previous_hash")
-# Spelt as the partial indexes are.
+# Spelled as in the partial indexes.
 _IS_UNFINISHED: Final = workflow.c.completed_ms.is_(None)
-# Where a caller names no bound of a page.
+# The default maximum bytes of a page.
 PAGE_BYTES_MAX: Final = 4 * 1024 * 1024
 _HASHES: Final = sql.any_(sql.bindparam("hashes", type_=ARRAY(LargeBinary)))
 _NOW_MS: Final = sql.literal_column("extract(epoch FROM clock_timestamp()) * 1000", sql.Double)
-# By the secret of now, and in the overlap of a rotation by the one of before.
+# Keys by the current secret, and during the overlap of a rotation by the previous one.
 _KEYS: Final = sql.select(
     api_key,
     sql.exists()
@@ -70,7 +70,7 @@ _KEYS: Final = sql.select(
     (api_key.c.hash == _HASHES)
     | ((api_key.c.previous_hash == _HASHES) & (api_key.c.previous_ends_ms > _NOW_MS))
 )
-# Made once: to make it is a third of what its request takes.
+# Built once, because building it takes a third of the time of its request.
 _BALANCE: Final = sql.select(
     sql.func.coalesce(
         sql.select(account.c.balance)
@@ -92,10 +92,10 @@ _AGENT: Final = sql.select(*(one for one in agent.c if one.name != "signing_secr
 
 
 class RowPage(list[RowDict]):
-    """Rows of a list; `is_cut`: more were asked for and exist, but would be too large.
+    """Rows of a list. `is_cut`: the page ended early because more rows would be too large.
 
-    `looked_to`: the key of the last row that was looked at, where the read has ended before the
-    list and there is nothing more to show of it; None: it has not.
+    `looked_to`: the id of the last row that was scanned, if the scan ended before the list did;
+    None: the list was read to the end of the page.
     """
 
     def __init__(
@@ -107,7 +107,8 @@ class RowPage(list[RowDict]):
 
     @classmethod
     def of(cls, found: list[RowDict]) -> RowPage:
-        """Return the page of rows that also say what it would have without its bound of bytes."""
+        """Return the page of rows that have `page_rows` and `bytes_before`; remove these
+        columns."""
         row_count = 0
         for row in found:
             row_count = row.pop("page_rows")
@@ -116,7 +117,7 @@ class RowPage(list[RowDict]):
 
 
 class LedgerReader(Pool):
-    """Read models over a small pool of connections."""
+    """Reads committed rows over a small pool of connections."""
 
     def __init__(self, url: str, *, pool_size: int = 5, timeout_s: float = READ_TIMEOUT_S) -> None:
         """Make the pool; connections are opened when first needed.
@@ -127,7 +128,7 @@ class LedgerReader(Pool):
         """
         super().__init__(url, READER_ROLE, "callboard-reader", size=pool_size, timeout_s=timeout_s)
         self.turns = ReadTurns()
-        # Connections of their own: pages may be large, and a look-up is never behind one.
+        # Separate connections: pages may be large, and a look-up must not wait for one.
         self.records = PreparedReads(url, timeout_s=timeout_s)
         self.lookups = PreparedReads(url, timeout_s=timeout_s)
         self.searches = SearchReads(url, timeout_s=timeout_s)
@@ -140,13 +141,13 @@ class LedgerReader(Pool):
         await super().close()
 
     async def ping(self) -> None:
-        """Return when the database answers."""
+        """Return when the database replies."""
         await self.rows(sql.text("SELECT 1"))
 
     # -- workflows --------------------------------------------------------------------------------
 
     async def workflow(self, workflow_id: str) -> StoredWorkflow | None:
-        """Return a workflow with its nodes and all of their results, by its own id."""
+        """Return a workflow with its nodes and all their results, None if there is none."""
         known = canonical_uuid(workflow_id)
         values = {"ids": [known]}
         rows = [] if known is None else await self.rows(WORKFLOWS, values)
@@ -168,10 +169,10 @@ class LedgerReader(Pool):
         """Return workflow rows without nodes and manifest, newest first.
 
         Args:
-            command_key: of the publish.
-            start_ms, end_ms: when they were created; the end is excluded.
-            is_quarantined: whether they wait for being resumed; None: whether or not.
-            before_id: the last id of the page before (keyset paging).
+            is_quarantined: only workflows that are quarantined, or only others; None: both.
+            start_ms, end_ms: the time of creation, Unix milliseconds; the end is excluded.
+            before_id: the last id of the previous page (keyset paging).
+            command_key: only the workflow whose publish had this key.
         """
         query = workflow_select(with_manifest=False)
         if is_quarantined is not None:
@@ -199,7 +200,7 @@ class LedgerReader(Pool):
         return None if row is None else (row["result"] or {}).get("workflowId")
 
     async def escrow(self, workflow_id: str) -> RowDict | None:
-        """Return a workflow's escrow with what is left in it (`remaining_micro`)."""
+        """Return a workflow's escrow with its balance (`remaining_micro`), None without one."""
         known = canonical_uuid(workflow_id)
         if known is None:
             return None
@@ -221,13 +222,14 @@ class LedgerReader(Pool):
         viewer: str | None = None,
         **asked: str | None,
     ) -> RowPage:
-        """Return agent rows, as `heard_agent`, in the order of their DIDs.
+        """Return agent rows, like those of `heard_agent`, in the order of their DIDs.
 
         Args:
-            viewer: the DID that may see them, "" for a caller without one; None: all are shown.
-            bytes_max: of the cards: the page ends with the row that passes it.
-            asked: by `capability_id`, `owner_did`, `status`, `name`, `author`, `model` (those of
-                the card's metadata, exactly) or `after_did`; None: any.
+            viewer: the DID that may see them, "" for a caller without a DID; None: an
+                administrator.
+            bytes_max: maximum bytes of cards: the page ends with the row that exceeds it.
+            asked: filters by `capability_id`, `owner_did`, `status`, `name`, `author`, `model`
+                (exact values of the card's metadata) or `after_did`; None: no filter.
         """
         values = {one: wanted for one, wanted in asked.items() if wanted is not None}
         found = await self.records.rows(
@@ -237,27 +239,28 @@ class LedgerReader(Pool):
         return RowPage.of(found)
 
     async def agent(self, did: str) -> RowDict | None:
-        """Return an agent's row, its signing secret left out."""
+        """Return an agent's row without its signing secret, None if there is none."""
         return await self.row(_AGENT, {"did": did})
 
     async def heard_agent(self, did: str) -> RowDict | None:
-        """Return an agent's row with what is heard of it (`live_of`) and whether it `is_revoked`.
+        """Return an agent's row with its heartbeats and probes (`live_of`), and `is_revoked`.
 
-        Its signing secret is left out.
+        It has no signing secret. None: there is no such agent.
         """
         rows = await self.lookups.rows(HEARD_AGENT, {"did": did})
         return rows[0] if rows else None
 
     async def is_hidden(self, did: str, viewer: str | None) -> bool:
-        """Say whether an agent's card is in a private subnet that a DID may not see; "": nobody."""
+        """Say whether an agent is in a private subnet that the viewer ("" for nobody) may not
+        see."""
         rows = await self.lookups.rows(HIDDEN_AGENT, {"did": did, "viewer": viewer})
         return bool(rows[0]["is_hidden"])
 
     async def api_keys_by_hashes(self, hashes: Sequence[bytes]) -> dict[bytes, RowDict]:
-        """Return the rows of API keys by their SHA-256, revoked ones too: one statement.
+        """Return the rows of API keys by SHA-256, revoked keys too, with one statement.
 
-        Each also says whether its owner `is_owner_revoked` now. A rotated key is known by the hash
-        of before until its `previous_ends_ms`.
+        `is_owner_revoked`: whether the key's owner is revoked now. A rotated key is also found by
+        its previous hash until `previous_ends_ms`.
         """
         asked = set(hashes)
         found: dict[bytes, RowDict] = {}
@@ -268,7 +271,7 @@ class LedgerReader(Pool):
         return found
 
     async def api_key(self, key_id: str) -> RowDict | None:
-        """Return an API key, its hashes left out."""
+        """Return an API key without its hashes, None if there is none."""
         return await self.row(_key_select().where(api_key.c.id == key_id))
 
     async def api_keys(
@@ -279,7 +282,7 @@ class LedgerReader(Pool):
         offset: int = 0,
         after_id: str | None = None,
     ) -> list[RowDict]:
-        """Return API keys in the order of their ids, hashes left out."""
+        """Return API keys without their hashes, in the order of their ids."""
         return await self.listed(
             _key_select(), "id", after_id, limit=limit, offset=offset, owner_did=owner_did
         )
@@ -287,7 +290,7 @@ class LedgerReader(Pool):
     # -- money and audit --------------------------------------------------------------------------
 
     async def balance(self, did: str) -> Balance:
-        """Return an owner's wallet, and the rest of their held escrows as pending (money.md,
+        """Return an owner's wallet balance, and the sum of its held escrows as pending (money.md,
         Accounts)."""
         row = (await self.rows(_BALANCE, {"wallet": wallet_address(did), "payer": did}))[0]
         return Balance(int(row["balance"]), int(row["held"]))
@@ -303,10 +306,10 @@ class LedgerReader(Pool):
     ) -> list[RowDict]:
         """Return the entries of an owner's wallet, newest first.
 
-        Of a workflow that the owner pays, every entry: all of them touch its escrow, but only the
-        hold and the refund touch the wallet.
+        For a workflow that the owner pays, return all entries of its escrow instead, because only
+        the hold and the release touch the wallet.
         """
-        # What is no id is that of no workflow.
+        # A text that is not an id matches no workflow.
         of_id = canonical_uuid(workflow_id or "") or str(uuid.UUID(int=0))
         own = (
             sql.select(account.c.id)
@@ -322,7 +325,7 @@ class LedgerReader(Pool):
             .scalar_subquery()
         )
         wallet = own if workflow_id is None else sql.func.coalesce(paid_from, own)
-        # Two index scans, each stopped at the page's end; an entry is never in both.
+        # Two index scans, each stopped at the page's end; no entry is in both.
         sides = []
         for is_of_side in (entry.c.debit_account_id == wallet, is_credited(wallet)):
             side = sql.select(entry).where(is_of_side)
@@ -347,17 +350,17 @@ class LedgerReader(Pool):
         caller: str = "",
         **wanted: Unpack[AuditFilter],
     ) -> RowPage:
-        """Return audit rows (`id, body, hash`, …), newest first, as `audit_select` narrows them.
+        """Return audit rows (`id, body, hash`, …) that match a filter (`audit_select`), newest
+        first.
 
-        Where no index finds those that match, a bounded number of entries is looked at: the page
-        then has fewer rows than there are, perhaps none, and `looked_to`.
+        If no index finds the matching entries, a bounded number of entries is scanned. The page may
+        then have fewer rows than match, or none, and has `looked_to`.
 
         Args:
-            bytes_max: of the bodies: the page ends with the row that passes it.
-            looked_at_max: entries that are looked at; None: as many as usual.
-            party_did: whose entries alone are returned, as far as parties are indexed; None:
-                everybody's.
-            caller: who asks, by DID; such reads are searches, and take turns.
+            bytes_max: maximum bytes of bodies: the page ends with the row that exceeds it.
+            looked_at_max: maximum entries that are scanned; None: the default.
+            party_did: only entries to which this DID is a party; None: all.
+            caller: DID of the caller; reads that scan are searches, in which callers take turns.
         """
         select = audit_select(wanted, party_did, looked_at_max)
         search = partial(self.searches.rows, caller=caller)
@@ -373,7 +376,7 @@ class LedgerReader(Pool):
         return RowPage(found, is_cut=False, looked_to=looked_to)
 
     async def own_audit_ids(self, did: str, audit_ids: Collection[int]) -> set[int]:
-        """Return those of these audit entries of which a caller is known to be a party."""
+        """Return the ids among these of the audit entries to which a DID is a party."""
         query = sql.select(audit_party.c.audit_id).where(
             audit_party.c.party == did, audit_party.c.audit_id.in_(audit_ids)
         )
@@ -394,11 +397,11 @@ class LedgerReader(Pool):
 
         Args:
             query: the list, without its order.
-            key: the column by which it is ordered.
+            key: the column that gives the order.
             after: the key of the last row of the previous page; None: the first page.
-            limit: most rows.
-            is_newest_first: the largest key comes first.
-            wanted: by column, the value of the rows that are shown; None: any.
+            limit: maximum rows.
+            is_newest_first: descending order.
+            wanted: by column, the value that rows must have; None: any.
         """
         page = _page_select(query, key, after, is_newest_first, wanted)
         return await self.rows(page.limit(limit).offset(offset))
@@ -417,13 +420,13 @@ class LedgerReader(Pool):
         read: Callable[[sql.Executable], Awaitable[list[RowDict]]] | None = None,
         **wanted: object,
     ) -> RowPage:
-        """Return a page of rows that ends early, in the database, when it gets too large.
+        """Return a page of rows that the database cuts when it gets too large.
 
         Args:
-            query, key, after, limit, is_newest_first, wanted: as of `listed`.
-            wide: the column whose texts may be large.
-            bytes_max: of the wide column: the page ends with the row that passes it.
-            read: runs the query; None: as all reads.
+            query, key, after, limit, is_newest_first, wanted: as for `listed`.
+            wide: the column whose values may be large.
+            bytes_max: maximum bytes of the wide column: the page ends with the row that exceeds it.
+            read: runs the query; None: `self.rows`.
         """
         narrowed = _page_select(query, key, after, is_newest_first, wanted)
         rows = narrowed.limit(limit).offset(offset).subquery()
@@ -469,9 +472,9 @@ def _key_select() -> sql.Select[Any]:
 
 
 def is_credited(account_id: sql.ColumnElement[int]) -> sql.ColumnElement[bool]:
-    """Return the condition of entries into an account, spelt as their partial index is.
+    """Return the condition of entries into an account, spelled as in their partial index.
 
-    What comes into the fee account is not among them.
+    Protocol fees are not in that index, so entries into the fee account are left out.
     """
     return sql.and_(
         entry.c.credit_account_id == account_id,

@@ -1,9 +1,8 @@
-"""Searches: reads whose cost depends on what callers have stored, apart from all other reads.
+"""Searches: reads whose cost depends on what callers have stored, separated from all other reads.
 
-Connections of their own and one search at a time, so that they never hold a
-connection that another read waits for. The server ends a search that takes too long: it is shorter
-than any caller waits, and ends the work, not only the waiting.
-Decision registry-and-discovery.
+They have their own connections and run one at a time, so that no other read waits for them. The
+server cancels a search that takes too long. Its timeout is shorter than callers wait, so the work
+ends before its caller gives up. Decision registry-and-discovery.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ from ledger.schema import READER_ROLE
 
 
 class SearchReads:
-    """The connections of one process's searches.
+    """Runs the searches of one process.
 
     Args:
         url: `postgresql://…` of a login that is a member of `ledger_reader`.
         timeout_s: how long a search waits for the connection, and then for a silent server.
     """
 
-    # How long the server works on one search.
+    # After this time the server cancels a search.
     search_timeout_ms = 2_000
 
     def __init__(self, url: str, *, timeout_s: float) -> None:
@@ -54,13 +53,13 @@ class SearchReads:
     async def prepared_rows(
         self, statement: PreparedStatement, values: Mapping[str, Any], *, caller: str
     ) -> list[RowDict]:
-        """Return the rows of a search whose statement is nearly always one of a few.
+        """Return the rows of a search with a prepared statement; use it if few texts occur.
 
         Args:
-            caller: who asks, by DID.
+            caller: the DID that searches; callers take turns.
 
         Raises:
-            ServiceError: as `rows`.
+            ServiceError: as for `rows`.
         """
         async with self._turns.turn(caller):
             return await self._prepared.rows(statement, values)
@@ -75,8 +74,8 @@ class SearchReads:
         """Return the rows of a search.
 
         Args:
-            values: of the query's named parameters.
-            caller: who asks, by DID.
+            values: values of the query's named parameters.
+            caller: the DID that searches; callers take turns.
 
         Raises:
             ServiceError: OVERLOADED, too many searches wait or this one took too long;

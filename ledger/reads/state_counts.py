@@ -1,6 +1,7 @@
-"""What the metrics say of stored rows: how much runs now, by the indexes of what is unfinished.
+"""Gauges of stored rows for the metrics: unfinished work, held money, sizes of the ledger.
 
-Finished rows are never counted. Reference: operations.md (Metrics).
+Only unfinished rows are counted, by their indexes; finished rows are never scanned. Reference:
+operations.md (Metrics).
 """
 
 from __future__ import annotations
@@ -43,10 +44,10 @@ _CHECKPOINT: Final = sql.text(
 
 
 async def state_counts(reader: LedgerReader) -> dict[Key, float]:
-    """Return the values that the database has now.
+    """Return the current values of the gauges.
 
     Raises:
-        ServiceError: LEDGER_UNAVAILABLE, OVERLOADED; they cannot be read.
+        ServiceError: LEDGER_UNAVAILABLE, OVERLOADED; the values cannot be read.
     """
     (money,) = await reader.rows(_MONEY)
     found: dict[Key, float] = {

@@ -1,4 +1,4 @@
-"""What reads return besides plain rows: a workflow with its nodes, a balance.
+"""The types that reads return besides plain rows: a workflow with its nodes, a balance.
 
 Reference: features.md (Workflows), money.md (Accounts).
 """
@@ -15,14 +15,12 @@ from sqlalchemy.dialects.postgresql import ARRAY
 from core.workflow.transitions import WorkflowStatus
 from ledger.schema import account, escrow, node, workflow
 
-# What reads return besides plain rows: a workflow with its nodes, a balance. md (Accounts).
-
 RowDict = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class StoredWorkflow:
-    """A workflow's row and those of its nodes that have left `pending`."""
+    """A workflow's row, and the rows of its nodes that are not `pending` any more."""
 
     row: RowDict
     nodes: list[RowDict] = field(default_factory=list)
@@ -44,21 +42,21 @@ class StoredWorkflow:
 
     @property
     def status(self) -> WorkflowStatus:
-        """Where it stands."""
+        """The workflow's status."""
         return WorkflowStatus(self.row["status"])
 
     @property
     def payer_did(self) -> str:
-        """Who pays."""
+        """The DID of the payer."""
         return str(self.row["payer_did"])
 
 
 @dataclass(frozen=True, slots=True)
 class WorkflowHead:
-    """What decides who may see a workflow, and what its record weighs; no results.
+    """Says who may see a workflow, and how large its record is; has no results.
 
-    `workflow`: without manifest, intent and nodes. `is_agent`: whether the DID that was asked with
-    it is the agent of one of its nodes. `record_bytes`: about as many as its record is read with.
+    `workflow`: without manifest, intent and nodes. `is_agent`: whether the DID in the question is
+    the agent of one of its nodes. `record_bytes`: the approximate bytes of its record.
     """
 
     workflow: StoredWorkflow
@@ -68,7 +66,7 @@ class WorkflowHead:
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """What an owner can spend and what their running workflows hold, micro-credits."""
+    """An owner's wallet, and the sum of its held escrows, micro-credits."""
 
     balance_micro: int
     pending_micro: int
@@ -80,20 +78,20 @@ _LIVE: Final = (
     .where(escrow.c.workflow_id == workflow.c.id, escrow.c.status == "held")
     .scalar_subquery()
 )
-# What is spent so far follows from the escrow while it is held.
+# While the escrow is held, the spent amount is computed from it.
 SPENT: Final = sql.func.coalesce(workflow.c.spent_micro, _LIVE, 0)
 
 
 def workflow_select(*, with_manifest: bool) -> sql.Select[Any]:
-    """Select workflow columns, with what is spent so far."""
+    """Select workflow columns, with the amount spent so far."""
     left_out = {"spent_micro"} if with_manifest else {"spent_micro", "manifest"}
     columns = [column for column in workflow.c if column.name not in left_out]
     return sql.select(*columns, SPENT.label("spent_micro"))
 
 
-# Any of the workflows in the parameter `ids`, a list.
+# Condition: one of the workflows in the parameter `ids`, a list.
 IDS: Final = sql.any_(sql.bindparam("ids", type_=ARRAY(Uuid(as_uuid=False))))
-# Made once: making a statement costs as much as running it.
+# Built once, because building a statement costs as much as running it.
 WORKFLOWS: Final = workflow_select(with_manifest=True).where(workflow.c.id == IDS)
 NODES: Final = (
     sql.select(node).where(node.c.workflow_id == IDS).order_by(node.c.workflow_id, node.c.name)

@@ -1,9 +1,9 @@
 """Runs expensive reads one at a time in each process, which leaves room for other reads.
 
-Callers take turns: of each, one read at a time waits for the turn. A bounded number of reads waits,
-of one caller and of all callers; further reads are refused. A caller without a read gets a place
-when others have taken those for all, up to twice as many.
-Decision refunds-disputes-invoices-quotas.
+Callers take turns: only one read of each caller competes for the turn. The number of waiting reads
+is bounded, for each caller and in total; further reads are refused. If other callers fill the
+total, a caller without a read still gets a place, up to twice the total. Decision
+refunds-disputes-invoices-quotas.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from weakref import WeakValueDictionary
 from core.errors import ErrorCode, ServiceError
 from core.market.sharing.fair_share import Held
 
-# Reads that wait or run, of all callers and of one caller.
+# Maximum reads that wait or run, in total and of one caller.
 READS_MAX: Final = 20
 READS_OF_ONE_MAX: Final = 5
 
 
 class ReadTurns:
-    """The turns of one process."""
+    """The queue of expensive reads of one process."""
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
@@ -35,13 +35,13 @@ class ReadTurns:
 
     @asynccontextmanager
     async def turn(self, caller: str = "") -> AsyncIterator[None]:
-        """Wait for the turn and hold it for the length of the block.
+        """Wait for the turn, and hold it during the block.
 
         Args:
-            caller: on whose behalf; "" for the service's own.
+            caller: the DID of the caller; "" for the service itself.
 
         Raises:
-            ServiceError: OVERLOADED; too many wait.
+            ServiceError: OVERLOADED; too many reads wait.
         """
         reads, own = self._reads.total, self._reads.of(caller)
         room = READS_MAX if own else 2 * READS_MAX
