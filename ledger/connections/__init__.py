@@ -1,1 +1,1 @@
-"""Connections to Postgres: how they are opened, pooled, and shut down when the server is silent."""
+"""Connections to Postgres: opening, pooling, and cutting them when the server is silent."""

@@ -1,9 +1,9 @@
-"""Opens connections so that one whose caller leaves half way is closed at once.
+"""Opens connections so that a connection is closed at once if its caller is cancelled meanwhile.
 
-A task that was cancelled keeps its error, the error keeps the frames, and those keep a half-open
-connection for as long as anything refers to the task. The server waits for the password of such a
-client for `authentication_timeout`, and nothing that all processes of the server must take note of
-(DROP DATABASE) ends before.
+A cancelled task keeps its error, the error keeps the stack frames, and these would keep a half-open
+connection as long as anything refers to the task. The server waits for that client's password for
+`authentication_timeout`. Meanwhile statements that need all processes of the server (DROP DATABASE)
+do not end.
 """
 
 from __future__ import annotations
@@ -13,12 +13,6 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 import psycopg
-
-# Opens connections so that one whose caller leaves half way is closed at once. A task that was
-# cancelled keeps its error, the error keeps the frames, and those keep a half-open connection for
-# as long as anything refers to the task. The server waits for the password of such a client for
-# `authentication_timeout`, and nothing that all processes of the server must take note of (DROP
-# DATABASE) ends before.
 
 CONNECT_TIMEOUT_S = 5
 
@@ -31,31 +25,32 @@ async def fetch(
     """Run a statement and return its rows.
 
     Args:
-        query: our own text, never a caller's.
+        query: a text of this code, never of a caller.
+        values: the parameters.
     """
     cursor = await connection.execute(query.encode(), values)
     return await cursor.fetchall()
 
 
 def columns_of(rows: Collection[tuple[Any, ...]]) -> list[list[Any]]:
-    """Return the columns of rows of which there is one at least: arrays for `unnest`."""
+    """Return the columns of rows (at least one row), as arrays for `unnest`."""
     return [list(column) for column in zip(*rows, strict=True)]
 
 
 async def connect(
     url: str, *, timeout_s: int = CONNECT_TIMEOUT_S, **options: Any
 ) -> psycopg.AsyncConnection[Any]:
-    """Open a connection; each statement is a transaction by itself.
+    """Open a connection in which each statement is a transaction.
 
     Args:
         url: `postgresql://…`.
         timeout_s: how long to wait for the server.
-        options: psycopg's, and libpq's.
+        options: options of psycopg and libpq.
 
     Raises:
         psycopg.Error: the server cannot be reached or refuses.
     """
-    # A task of its own, to which nothing refers any longer when this returns.
+    # A separate task, to which nothing refers after this function has returned.
     opening = asyncio.ensure_future(
         psycopg.AsyncConnection.connect(url, autocommit=True, connect_timeout=timeout_s, **options)
     )
@@ -71,15 +66,15 @@ async def connect(
         del opening
 
 
-# What the URL of a server that only its own machine reaches contains.
+# Texts in the URL of a server that can only be reached from its own machine.
 EMBEDDED_HOSTS: Final = ("127.0.0.1", "localhost", "%2F", "host=/")
 
 
 def why_unreachable(url: str, *, timeout_s: float) -> str | None:
-    """Return why a server does not take a login, in one line without secrets; None if it does.
+    """Return why a server does not accept a login, in one line without secrets; None if it does.
 
     Args:
-        url: `postgresql://…`, of the login.
+        url: `postgresql://…` with the login.
         timeout_s: seconds for the connection, 2 or more.
     """
     try:

@@ -1,7 +1,7 @@
-"""Rows whose time is over, removed by the processes that write new ones.
+"""Removes expired rows, in the processes that write new ones.
 
-Beside their calls, so that no caller waits for it or fails with it; a bounded number with each
-statement, because the next call may wait that long. Which rows are old the statement says.
+The removal runs in the background, so that no call waits for it or fails with it. Each statement
+removes a bounded number of rows, because the next call may have to wait for it.
 """
 
 from __future__ import annotations
@@ -14,17 +14,18 @@ import sqlalchemy as sql
 from ledger.connections.pools import OperationalPool
 from ledger.merged_runs import MergedRuns
 
-# How long they are left between two removals.
+# The pause between two removals.
 PAUSE_S: Final = 60.0
 
 
 class OldRows:
-    """The old rows of one table.
+    """Removes the expired rows of one table.
 
     Args:
-        name: of the rows, for messages.
-        pool: by which they are removed.
-        statement: removes some of them, the oldest first, and returns one row: `rows`, how many.
+        name: the name of the rows in log messages.
+        pool: runs the statement.
+        statement: removes some expired rows, oldest first, and returns one row whose column `rows`
+            is their number.
     """
 
     def __init__(self, name: str, pool: OperationalPool, statement: sql.TextClause) -> None:
@@ -34,17 +35,17 @@ class OldRows:
         self._runs = MergedRuns(f"removing old {name}", self.remove)
 
     async def close(self) -> None:
-        """End the removal that is under way; the pool stays open."""
+        """Cancel the current removal; the pool stays open."""
         await self._runs.close()
 
     def remove_soon(self) -> None:
-        """Begin to remove them, unless that was done less than the pause ago."""
+        """Start a removal in the background, unless one began less than `PAUSE_S` ago."""
         if time.monotonic() - self._removed_at > PAUSE_S:
             self._removed_at = time.monotonic()
             self._runs.soon()
 
     async def remove(self) -> None:
-        """Remove them all, some with each statement.
+        """Remove all expired rows, some with each statement.
 
         Raises:
             ServiceError: LEDGER_UNAVAILABLE.
@@ -53,7 +54,7 @@ class OldRows:
             pass
 
     async def remove_some(self) -> int:
-        """Remove some of them; return how many it were.
+        """Remove some expired rows; return their number.
 
         Raises:
             ServiceError: LEDGER_UNAVAILABLE.

@@ -1,6 +1,6 @@
-"""Pools of connections that act as one role: how reads and the operational writes reach Postgres.
+"""Pools of connections with one role, for reads and for operational writes.
 
-The one writer of the audited tables has a connection of its own (`ledger/writer/store.py`).
+The writer of the audited tables has its own connection (`ledger/writer/store.py`).
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ OPERATIONAL_TIMEOUT_S: Final = 5.0
 
 
 class Pool:
-    """Connections that act as one role, opened when first needed.
+    """Connections with one role, opened when first needed.
 
     Args:
         url: `postgresql://…` of a login that is a member of `role`.
-        name: how the server lists the connections.
-        size: connections, 1 or more.
+        name: the name of the connections in the server's lists.
+        size: number of connections, 1 or more.
         timeout_s: how long a statement waits for a connection, and then for the server.
-        too_slow: what a caller is told when the server has ended a statement at its timeout, and
-            after how many seconds it may ask again.
-        settings: of the server, for these sessions.
+        too_slow: the error message when the server has cancelled a statement at its timeout, and
+            after how many seconds the caller may retry.
+        settings: the server's settings in these sessions.
     """
 
     def __init__(
@@ -66,11 +66,11 @@ class Pool:
         """Run one statement as a transaction and return its rows, if it has any.
 
         Args:
-            values: of the statement's named parameters.
+            values: values of the statement's named parameters.
 
         Raises:
-            ServiceError: LEDGER_UNAVAILABLE, whether it was carried out is not known; OVERLOADED,
-                the server ended it at its timeout.
+            ServiceError: LEDGER_UNAVAILABLE, it is unknown whether the statement was executed;
+                OVERLOADED, the server cancelled it at its timeout.
         """
         try:
             async with self.engine.connect() as connection:
@@ -89,20 +89,20 @@ class Pool:
     async def row(
         self, statement: sql.Executable, values: Mapping[str, Any] | None = None
     ) -> dict[str, Any] | None:
-        """Return the first row of a statement, None without one; otherwise as `rows`."""
+        """Return the first row of a statement, or None; otherwise like `rows`."""
         rows = await self.rows(statement, values)
         return rows[0] if rows else None
 
 
 class OperationalPool(Pool):
-    """Connections of the role `ops_writer`, which has no right on audited tables.
+    """Connections with the role `ops_writer`, which has no right on audited tables.
 
     The stores of operational rows are such pools, each with its own statements.
 
     Attributes:
-        name, size, timeout_s: as of `Pool`.
-        is_durable: whether a statement waits for the disk; otherwise a crash may forget the last.
-        statement_timeout_ms: how long the server works on a statement; 0: as long as it takes.
+        name, size, timeout_s: as for `Pool`.
+        is_durable: whether commits wait for the disk; if not, a crash may lose the newest ones.
+        statement_timeout_ms: after how long the server cancels a statement; 0: never.
 
     Args:
         url: `postgresql://…` of a login that is a member of `ops_writer`.
@@ -132,14 +132,15 @@ def pool_of(
 ) -> AsyncEngine:
     """Make a pool; its connections are opened when first needed.
 
-    A statement is a transaction: no BEGIN and COMMIT round trips, no snapshot held open.
+    Each statement is a transaction. This saves the round trips of BEGIN and COMMIT, and keeps no
+    snapshot open.
 
     Args:
         url: `postgresql://…` of a login that is a member of `role`.
-        name: how the server lists the connections.
-        size: connections, 1 or more.
-        timeout_s: how long a caller waits for one.
-        settings: of the server, for these sessions.
+        name: the name of the connections in the server's lists.
+        size: number of connections, 1 or more.
+        timeout_s: how long a caller waits for a connection.
+        settings: the server's settings in these sessions.
     """
     return create_async_engine(
         engine_url(url),

@@ -1,8 +1,8 @@
-"""Timeouts of a server that says nothing: its connection is shut down.
+"""Cuts the connection to a server that sends nothing for too long.
 
-A frozen server, and a machine that vanished without closing its connections, never answer. The
-socket is shut down, not closed, and nothing is cancelled: the statement under way fails just as if
-the server had died, which every caller survives anyway.
+A frozen server, or a lost machine that did not close its connections, never replies. The socket is
+shut down, not closed, and no task is cancelled. So the current statement fails as if the server had
+died, an error that every caller must handle anyway.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 
 class cut_after:
-    """Lets a `with` block wait for the server so long; afterwards its statements fail.
+    """Limits how long a `with` block waits for the server; after that its statements fail.
 
-    A class, since a generator takes three times as long, and every read has one.
+    It is a class, because a generator takes three times as long, and every read uses it.
 
     Args:
-        connection: what the block's statements run on.
+        connection: the connection of the block's statements.
         seconds: for the whole block.
     """
 
@@ -41,7 +41,7 @@ class cut_after:
 
 
 async def driver_connection_of(connection: AsyncConnection) -> psycopg.AsyncConnection[Any]:
-    """Return what a pooled connection talks over."""
+    """Return the driver's connection under a pooled connection."""
     line = (await connection.get_raw_connection()).driver_connection
     assert isinstance(line, psycopg.AsyncConnection)
     return line
@@ -52,4 +52,4 @@ def _cut(connection: psycopg.AsyncConnection[Any]) -> None:
         with socket.socket(fileno=os.dup(connection.fileno())) as line:
             line.shutdown(socket.SHUT_RDWR)
     except (OSError, psycopg.Error):
-        return  # it has broken by itself
+        return  # the connection is closed already

@@ -1,1 +1,1 @@
-"""A private Postgres as a child of its owner."""
+"""The embedded Postgres, a child process of its deployment."""

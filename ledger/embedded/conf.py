@@ -1,6 +1,6 @@
 """The configuration of the embedded Postgres: one file of settings, one of access rules.
 
-Pure text, no process. Figures and reasons: money.md (Commands and keys).
+This file only builds text. Measurements and reasons: money.md (Commands and keys).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ INITDB_OPTIONS = (
     "--data-checksums",
     "--no-instructions",
 )
-# The socket is the only way in, and every login needs its password. `all` does not cover
-# replication connections, which base backups use: those are for the superuser alone.
+# Logins are only possible over the socket and with a password. `all` does not include replication
+# connections, which base backups use; only the superuser may make them.
 ACCESS_RULES = """\
 local all all scram-sha-256
 local replication postgres scram-sha-256
@@ -27,9 +27,9 @@ def server_conf(*, socket_folder: Path, shared_buffers_mib: int, max_connections
     """Return the text of `postgresql.conf`.
 
     Args:
-        socket_folder: where the Unix socket goes; its path is at most 90 bytes.
-        shared_buffers_mib: the server's own cache, MiB.
-        max_connections: connections at most.
+        socket_folder: the folder of the Unix socket; its path has at most 90 bytes.
+        shared_buffers_mib: size of the server's cache, MiB.
+        max_connections: maximum number of connections.
     """
     path = str(socket_folder)
     if len(path.encode()) > 90:
@@ -41,7 +41,7 @@ def server_conf(*, socket_folder: Path, shared_buffers_mib: int, max_connections
         "max_connections": str(max_connections),
         "shared_buffers": f"{shared_buffers_mib}MB",
         "huge_pages": "try",
-        # Durability is the product: what was acknowledged is on disk.
+        # Durability is the product: acknowledged commits are on disk.
         "fsync": "on",
         "synchronous_commit": "on",
         "full_page_writes": "on",
@@ -51,16 +51,17 @@ def server_conf(*, socket_folder: Path, shared_buffers_mib: int, max_connections
         "min_wal_size": "128MB",
         "checkpoint_timeout": "10min",
         "checkpoint_completion_target": "0.9",
-        # One writer, small set-based statements: planning time matters more than plans.
+        # One writer with small set-based statements: planning time matters more than plan quality.
         "jit": "off",
         "random_page_cost": "1.1",
         "work_mem": "16MB",
         "max_parallel_workers_per_gather": "0",
         "autovacuum_naptime": "10s",  # hot account rows: dead versions go early
         "autovacuum_vacuum_cost_limit": "1000",
-        # A forgotten snapshot triples the cost of a batch (money.md, Commands and keys).
+        # A snapshot left open triples the cost of a batch (money.md, Commands and keys).
         "idle_in_transaction_session_timeout": "60s",
-        # A client that connects and never authenticates holds a place of all for so long.
+        # A client that connects and never authenticates occupies a connection for at most this
+        # time.
         "authentication_timeout": "10s",
         "password_encryption": "scram-sha-256",
         "timezone": "'UTC'",

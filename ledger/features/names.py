@@ -77,8 +77,8 @@ class ReleaseName(OwnersCommand, frozen=True, kw_only=True):
 
 
 # Plans. A name is taken until it expires, even if its release is not in the audit log yet. No
-# caller
-# can give a name to an agent of another owner: an offer has no effect until that owner accepts it.
+# caller can give a name to an agent of another owner: an offer has no effect until that owner
+# accepts it.
 
 NameCommand = RegisterName | RenewName | TransferName | ReleaseName
 

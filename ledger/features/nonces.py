@@ -27,8 +27,8 @@ _KEPT_S: Final = AGE_S_MAX + 60
 
 _NOW_S: Final = "floor(extract(epoch FROM clock_timestamp()))::bigint"
 # In the order of the hashes, so that two batches with equal nonces do not deadlock. A signature
-# from
-# before the database's start is refused, because a database restored from a copy has lost nonces.
+# from before the database's start is refused, because a database restored from a copy has lost
+# nonces.
 _TAKE: Final = sql.text(
     f"""
     INSERT INTO callboard.request_nonce (hash, expires_s)

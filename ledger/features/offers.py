@@ -205,10 +205,10 @@ def _capabilities(card: Any) -> list[dict[str, Any]]:
 
 
 # Searches for offers. The statement takes the offers of the rarest words first. For a word that
-# very
-# many offers have, it reads only the first offers of each owner. So a search reads some thousand
-# offers, however many there are, and takes at most `HITS_MAX`. These are ranked here by the rarity
-# of their words and by where the words occur. A capability whose id is the searched text is first.
+# very many offers have, it reads only the first offers of each owner. So a search reads some
+# thousand offers, however many there are, and takes at most `HITS_MAX`. These are ranked here by
+# the rarity of their words and by where the words occur. A capability whose id is the searched text
+# is first.
 
 # Maximum number of offers that a search ranks.
 HITS_MAX: Final = 150

@@ -312,8 +312,7 @@ _HEARTBEAT: Final = sql.text(
 ).bindparams(*typed(bigint="at_ms agent_count workflow_count", text="key offers", double="load"))
 # Stores a page of revocations together with the position, only if no other page was stored since
 # this one was requested. An agent that is no longer revoked has no row. Above the maximum the
-# oldest
-# revocations are deleted, because a peer can revoke any number of agents.
+# oldest revocations are deleted, because a peer can revoke any number of agents.
 _TRUST: Final = sql.text(
     """
     WITH given AS (

@@ -89,8 +89,7 @@ async def result_rows(
 
 
 # Receipts that agents, their owners and payers submit. The first receipt of a node by a submitter
-# is
-# stored for ever.
+# is stored for ever.
 
 # Maximum submitted receipts on a page. A node usually has 3: of its payer, agent and owner.
 _SHOWN_MAX: Final = 1_000
@@ -158,8 +157,7 @@ async def submitted_rows(reader: LedgerReader, nodes: Collection[tuple[str, str]
 # the database stores them for the role `ops_writer`.
 
 # Entries of an agent's wallet that one page searches: at least the largest offset plus a page. It
-# is
-# bounded, because few of them may be payments by the viewer.
+# is bounded, because few of them may be payments by the viewer.
 LOOKED_AT_MAX: Final = 10_200
 _SIGN_TRIES_MAX: Final = 3
 # Finds the paid attempt of the node, or the paid verification. The fee's entry is the next one.

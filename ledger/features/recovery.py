@@ -232,10 +232,9 @@ def plan_request_recovery(command: RequestRecovery, batch: Batch) -> Result:
     suffice.
 
     Steps: (1) check that the caller is a named party, or a named party has signed. This comes
-    first,
-    so that others do not learn of existing requests. (2) Check that the current owner has set
-    guardians. (3) Check that the request is new, or open and of the same type. (4) Check that the
-    signers' keys are current. (5) Limit the open requests; one signed by the guardians who are
+    first, so that others do not learn of existing requests. (2) Check that the current owner has
+    set guardians. (3) Check that the request is new, or open and of the same type. (4) Check that
+    the signers' keys are current. (5) Limit the open requests; one signed by the guardians who are
     valid for longest may displace another. (6) If the valid signatures suffice, replace the key or
     start the delay.
     """

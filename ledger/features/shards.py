@@ -22,9 +22,8 @@ from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import KnownMember, StateCache
 
 # Results contain `mapVersion`, the version of the first map with the command's change: the id of
-# its
-# audit entry. If the command has changed nothing, it is the version of the newest map. Except for
-# a CONFLICT of `GiveShards`, no refusal is stored.
+# its audit entry. If the command has changed nothing, it is the version of the newest map. Except
+# for a CONFLICT of `GiveShards`, no refusal is stored.
 
 
 class JoinCluster(Command, frozen=True, kw_only=True):

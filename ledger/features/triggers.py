@@ -36,10 +36,9 @@ from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import KnownTrigger
 
 # Plans of runs. A cause either starts a run, with the publish of its workflow, or is noted as
-# having
-# started none. The rows of the trigger and of the run change in the transaction of the publish. The
-# trigger's version and due time fence stale deciders, so a cause starts at most one run, even after
-# crashes and retries.
+# having started none. The rows of the trigger and of the run change in the transaction of the
+# publish. The trigger's version and due time fence stale deciders, so a cause starts at most one
+# run, even after crashes and retries.
 
 # So many failed runs in a row pause a trigger.
 REFUSALS_MAX: Final = 10

@@ -1,8 +1,7 @@
 """Reads the unfinished workflows of shards page by page, for a member that takes over the shards.
 
 A page is limited in workflows, in rows of nodes and in bytes, however much a shard has. Pages are
-in
-the order of deadline and id, so that workflows with an early deadline are not read late. A page
+in the order of deadline and id, so that workflows with an early deadline are not read late. A page
 that fails can be read again by itself. To continue a workflow, a member must know which agents have
 had each node. The node's row names the agents that failed it finally and the last agent; the
 history of attempts names the others. Decision fairness-and-long-work.

@@ -90,8 +90,7 @@ _FEW: Final = f"""
     LIMIT {FEW_MAX + 1}
 """
 # An array of DIDs is read in the order of their index; a join might read all agents. The empty
-# array
-# in the second part keeps Postgres from using the index by capability.
+# array in the second part keeps Postgres from using the index by capability.
 _OF_CAPABILITY: Final = f"""
     (SELECT * FROM callboard.agent
         WHERE did = ANY (ARRAY(SELECT did FROM few)) AND {{conditions}}

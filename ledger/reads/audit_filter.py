@@ -1,9 +1,8 @@
 """Builds queries for filtered audit entries that never scan the whole audit log.
 
 An entry matches an event type or a target if one of its events does. Events of every workflow's
-life
-are frequent: an entry with such an event is found by its workflow, or near any position of the log.
-Every other event has a row in `audit_event`, indexed by type and by target.
+life are frequent: an entry with such an event is found by its workflow, or near any position of the
+log. Every other event has a row in `audit_event`, indexed by type and by target.
 
 A life event has no index, and may still be rare or absent. Therefore a page scans at most
 `LOOKED_AT_MAX` entries, and the next page continues there. For a caller who sees only its own

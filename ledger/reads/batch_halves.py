@@ -1,9 +1,8 @@
 """Repeats a batch of reads in halves, so that a value which the database refuses fails alone.
 
 Callers' values are checked at the API, so the database should not refuse any. But a batch has
-values
-of many callers, and a value that passed unchecked must not fail the reads of all others. Decision
-ledger-writer.
+values of many callers, and a value that passed unchecked must not fail the reads of all others.
+Decision ledger-writer.
 """
 
 from __future__ import annotations

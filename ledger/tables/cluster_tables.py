@@ -1,4 +1,4 @@
-"""The tables of the cluster: its members, and which of them holds which shard.
+"""The tables of the cluster: its members, and the member that holds each shard.
 
 Decision workflow-owners-and-shards.
 """
@@ -10,8 +10,8 @@ from typing import Final
 from ledger.tables.table import Table
 from ledger.tables.writes import Guard, change, upsert
 
-# A member is one start of a process: its id is new each time, and no member comes back from 'gone'.
-# address: the same for each process that is started at its place.
+# A member is one start of a process: its id is new each time, and a member that is 'gone' never
+# comes back. address: the same for each process that is started at the same place.
 MEMBER: Final = Table.of(
     "member",
     "id text PRIMARY KEY",
@@ -21,9 +21,9 @@ MEMBER: Final = Table.of(
     "state text NOT NULL CHECK (state IN ('ready', 'draining', 'gone'))",
     "joined_ms bigint NOT NULL",
 )
-# Which member holds a shard, and under which epoch; no row of a workflow names a process. All
-# shards have a row from the migration on. member: '' where no member holds it. No foreign key: it
-# would be checked each time a shard changes its member.
+# The holder and the epoch of each shard; rows of workflows do not name processes. The migration
+# inserts a row for every shard. member: '' if no member holds the shard. There is no foreign key,
+# because it would be checked each time a shard moves.
 SHARD: Final = Table.of(
     "shard",
     "id smallint PRIMARY KEY CHECK (id BETWEEN 0 AND 255)",
@@ -32,7 +32,7 @@ SHARD: Final = Table.of(
     storage="fillfactor = 50",
 )
 
-# What breaks a guard is a wrong memory of the writer's, who must not go on: CB005.
+# A violated guard proves that the writer's memory is wrong, so the writer stops: CB005.
 MEMBERS: Final = upsert(
     "members",
     MEMBER,

@@ -10,11 +10,11 @@ from typing import Final
 from ledger.tables.table import Table
 from ledger.tables.writes import CHANGED, NOW, Guard, change, insert, upsert
 
-# The tables of peers: other Callboard deployments, their heartbeats and the agents they revoked.
+# Peers: other Callboard deployments, their heartbeats and the agents that they have revoked.
 
-# public_key: the key that the peer signs with, base64. clearing_did: the account that gets the
+# public_key: the key with which the peer signs, base64. clearing_did: the account that gets the
 # payments for work that the peer has done. capabilities: those that the peer may offer here, NULL:
-# all. A removed peer keeps its row: it keeps its id and its clearing account.
+# all. The row of a removed peer stays, so that its id and its clearing account stay reserved.
 PEER: Final = Table.of(
     "peer",
     "id text PRIMARY KEY",
@@ -31,9 +31,10 @@ PEER: Final = Table.of(
 )
 # Operational: written by its own statements (ledger/features/peers.py), not by batches.
 # The newest heartbeat of each peer. at_ms: the time in the newest signed heartbeat; the next one
-# must name a later time. heartbeat_ms: when the newest heartbeat came, by the database's clock.
-# proven_key: the key that has signed the newest signed heartbeat, and proven_ms: when. offers: by
-# capability, [price in micro-credits, latency, version]. trust_id: the peer's audit entry up to
+# must have a later time. heartbeat_ms: when the newest heartbeat arrived, by the database's clock.
+# proven_key: the key of the newest signed heartbeat; proven_ms: when that heartbeat arrived.
+# offers:
+# by capability, [price in micro-credits, latency, version]. trust_id: the peer's audit entry up to
 # which its revocations were read.
 PEER_LIVE: Final = Table.of(
     "peer_live",
@@ -49,8 +50,8 @@ PEER_LIVE: Final = Table.of(
     "trust_id bigint NOT NULL DEFAULT 0",
     storage="fillfactor = 50",
 )
-# Operational as well. The agents that a peer has revoked. revoked_id: the peer's audit entry;
-# expires_ms: the end of the revocation, NULL: for good.
+# Operational, too. The agents that a peer has revoked. revoked_id: the peer's audit entry;
+# expires_ms: the end of the revocation, NULL: never.
 PEER_AGENT: Final = Table.of(
     "peer_agent",
     "peer_id text NOT NULL",
@@ -89,7 +90,7 @@ REMOVED_PEERS: Final = change(
 )
 
 
-# changed_id also moves when members or policies change: owners read a subnet whole.
+# changed_id also moves when members or policies change, because owners read a subnet with them.
 SUBNET: Final = Table.of(
     "subnet",
     "id text PRIMARY KEY",
@@ -101,7 +102,7 @@ SUBNET: Final = Table.of(
     "removed_ms bigint",
     "changed_id bigint NOT NULL DEFAULT 0",
 )
-# status: listed by the subnet's owner only; joined, which binds the DID to the policies.
+# status: listed by the subnet's owner only, or joined, which binds the DID to the policies.
 SUBNET_MEMBER: Final = Table.of(
     "subnet_member",
     "subnet_id text NOT NULL REFERENCES callboard.subnet (id)",
@@ -146,7 +147,7 @@ SUBNET_POLICIES: Final = insert(
 REMOVED_POLICIES: Final = change(
     "removed_policies", SUBNET_POLICY, ["id"], key=("id",), computed={"removed_ms": NOW}
 )
-# All members and all policies of a subnet.
+# These rows name a subnet and change all its members or all its policies.
 ENDED_MEMBERS: Final = change(
     "ended_members",
     SUBNET_MEMBER,

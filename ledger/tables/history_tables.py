@@ -11,11 +11,9 @@ from typing import Final
 from ledger.tables.table import Table
 from ledger.tables.writes import NOW, change, insert
 
-# The tables of history and of the fence: head, commands, the audit chain and its events.
-
-# The counters and the hash are moved by the triggers on `entry` and `audit` alone.
-# One row: the fence (epoch), the gap-free counters and the head of the audit chain.
-# address: the name of the writer's actor (ledger/features/head_row.py), '' before the first writer.
+# One row: the fence (epoch), the gap-free counters and the head of the audit chain. Only the
+# triggers on `entry` and `audit` change the counters and the hash. address: the name of the
+# writer's actor (ledger/features/head_row.py), '' before the first writer.
 HEAD: Final = Table.of(
     "head",
     "one boolean PRIMARY KEY DEFAULT true CHECK (one)",
@@ -26,7 +24,7 @@ HEAD: Final = Table.of(
     "address text NOT NULL DEFAULT ''",
     storage="fillfactor = 10",
 )
-# Idempotency: the key of every command that was decided, with the stored answer.
+# Idempotency: the key of every stored command, with the reply for its repeats.
 COMMAND: Final = Table.of(
     "command",
     "id text PRIMARY KEY",
@@ -37,8 +35,8 @@ COMMAND: Final = Table.of(
     "audit_id bigint",
     "created_ms bigint NOT NULL",
 )
-# One entry per command. The columns beside body and hash serve searches: the types of its events,
-# the actor of the command, the workflow that one of its events is about.
+# One entry per command. The columns beside body and hash serve searches: the types of the events,
+# the command's actor, and the workflow that an event is about.
 AUDIT: Final = Table.of(
     "audit",
     "id bigint PRIMARY KEY",
@@ -49,8 +47,8 @@ AUDIT: Final = Table.of(
     "body text NOT NULL",
     "hash bytea NOT NULL CHECK (hash = sha256(convert_to(body, 'UTF8')))",
 )
-# The events that are found by their type and their target: all but those that every workflow goes
-# through. number: the event's place in its entry.
+# The events that are indexed by type and target: all except those of every workflow's life. number:
+# the position of the event in its entry.
 AUDIT_EVENT: Final = Table.of(
     "audit_event",
     "audit_id bigint NOT NULL",
@@ -69,7 +67,7 @@ AUDIT_PARTY: Final = Table.of(
 )
 
 COMMANDS: Final = insert("commands", COMMAND, fixed={"created_ms": NOW}, is_frequent=True)
-# Canonical JSON has no line feeds.
+# `lines`: canonical JSON has no line feeds.
 AUDIT_ENTRIES: Final = insert(
     "audit", AUDIT, fixed={"created_ms": NOW}, is_frequent=True, lines="body"
 )
@@ -77,11 +75,10 @@ AUDIT_EVENTS: Final = insert("audit_events", AUDIT_EVENT)
 AUDIT_PARTIES: Final = insert("audit_parties", AUDIT_PARTY, is_frequent=True)
 
 
-# The tables of proofs: the keys with which the deployment signs, and receipts of others. md
-# (Receipts).
+# Proofs: the keys with which the deployment signs, and receipts that others submit.
 
-# One key is in use, the one without retired_ms. sealed: the private half of that one; a retired key
-# signs nothing any more. audit_id: the entry that names its public half.
+# The key in use is the one without retired_ms. sealed: its sealed private key; a retired key has
+# none, because it signs nothing any more. audit_id: the entry that contains its public key.
 SIGNING_KEY: Final = Table.of(
     "signing_key",
     "key_id text PRIMARY KEY",
@@ -92,8 +89,9 @@ SIGNING_KEY: Final = Table.of(
     "audit_id bigint NOT NULL",
     "CHECK ((sealed IS NULL) = (retired_ms IS NOT NULL))",
 )
-# A receipt of a node's agent, its owner or the payer. body: as it was sent, in canonical form.
-# is_verified: whether its signature is valid by the registered key; NULL without one of both.
+# A receipt that a node's agent, its owner or the payer has submitted. body: the receipt in
+# canonical form. is_verified: whether its signature is valid for the registered key; NULL if it has
+# no signature or there is no registered key.
 SUBMITTED_RECEIPT: Final = Table.of(
     "submitted_receipt",
     "id uuid PRIMARY KEY",

@@ -1,5 +1,4 @@
-"""The tables of identity: the keys that agents had before their current ones, names,
-heirs, guardians and recoveries.
+"""The tables of identity: former keys of agents, names, heirs, guardians and recoveries.
 
 Reference: features.md (Key rotation, Names, Inheritance, Recovery). Decision agent-identity.
 """
@@ -11,8 +10,8 @@ from typing import Final
 from ledger.tables.table import Column, Table
 from ledger.tables.writes import NOW, Guard, change, insert, upsert
 
-# The keys of an agent before its current one, which the agent's own row has. None comes back: a
-# proof by one of them would be worth something again. valid_until_ms only ever becomes earlier.
+# The former keys of an agent; the agent's own row has the current one. A former key never becomes
+# current again, because proofs by it would become valid again. valid_until_ms can only decrease.
 FORMER_KEY: Final = Table.of(
     "former_key",
     "agent_did text NOT NULL",
@@ -24,10 +23,10 @@ FORMER_KEY: Final = Table.of(
     "UNIQUE (agent_did, public_key)",
 )
 
-# Names that were ever registered, each with its last registration. A name is taken until
-# expires_ms; released_ms: the chain says that the registration is over. offered_did: the agent of
-# another owner that may take it. counted_did: the owner for whose bound it counts, which has
-# registered or taken it and is no heir.
+# All names that were ever registered, each with its last registration. A name is taken until
+# expires_ms. released_ms: when the release was recorded. offered_did: the agent of another owner to
+# which the name is offered. counted_did: the owner towards whose maximum it counts, who has
+# registered or accepted it; an heir is not.
 AGENT_NAME: Final = Table.of(
     "agent_name",
     "name text PRIMARY KEY CHECK (name ~ '^[a-z0-9][a-z0-9-]{1,30}[a-z0-9]$')",
@@ -39,8 +38,8 @@ AGENT_NAME: Final = Table.of(
     "expires_ms bigint NOT NULL CHECK (expires_ms > registered_ms)",
     "released_ms bigint",
 )
-# The heir that gets an agent when it is silent for so many days; the last setting of each agent.
-# owner_did: the owner that has set it; under another owner of the agent it is void.
+# The heir who gets an agent after it was silent for so many days; the last setting of each agent.
+# owner_did: the owner who set it; it is void if the agent has another owner.
 INHERITANCE: Final = Table.of(
     "inheritance",
     "agent_did text PRIMARY KEY",
@@ -53,9 +52,9 @@ INHERITANCE: Final = Table.of(
     "set_ms bigint NOT NULL",
     "ended_ms bigint CHECK ((ended_ms IS NULL) = (status = 'armed'))",
 )
-# The guardians that may replace an agent's key; owner_did as above. number: of the set among those
-# of the agent. replaced: sets that the agent's own key has replaced and that still count, the
-# earliest first. struck_number: the owner has struck out the sets up to this one.
+# The guardians that may replace an agent's key; owner_did as above. number: counts the sets of the
+# agent. replaced: sets that were replaced with the agent's own key and are still valid, earliest
+# first. struck_number: the owner has struck out the sets up to this number.
 GUARDIAN_SET: Final = Table.of(
     "guardian_set",
     "agent_did text PRIMARY KEY",
@@ -72,9 +71,9 @@ GUARDIAN_SET: Final = Table.of(
     "CHECK ((threshold = 0) = (cardinality(guardians) = 0))",
     "CHECK (struck_number < number)",
 )
-# Requests to replace keys, one of each agent and key. pending: signatures are missing; waiting: its
-# delay runs since waiting_ms. signer_keys: by which key each of the signers has signed, in their
-# order. agreed: the set of guardians whose agreement a time lock waits for; NULL: the owner's own.
+# Requests to replace keys, one per agent and new key. pending: signatures are missing; waiting: the
+# delay runs since waiting_ms. signer_keys: the key with which each signer has signed, in the order
+# of signers. agreed: the guardians who have started the delay; NULL: the owner has.
 RECOVERY: Final = Table.of(
     "recovery",
     "id uuid PRIMARY KEY",
@@ -96,7 +95,8 @@ RECOVERY: Final = Table.of(
     "CHECK (status <> 'waiting' OR waiting_ms IS NOT NULL)",
 )
 
-# Before the newest former key is added: one former key of a DID is valid beside the current one.
+# Written before the newest former key: only one former key of a DID is valid beside the current
+# one.
 ENDED_OVERLAPS: Final = change(
     "ended_overlaps",
     FORMER_KEY,

@@ -13,10 +13,10 @@ from core.records.bounds import TIME_MS_MAX
 from ledger.tables.table import Table
 from ledger.tables.writes import CHANGED, NOW, Guard, change, insert, upsert
 
-# The tables of capability versions: whose line of versions a capability has, and the versions.
+# Capability versions: the line of versions of each capability, and the versions.
 
-# The owner of a capability's versions, and how many versions it has. is_assigned: an administrator
-# assigned the owner, so no other owner takes the capability over.
+# The owner of a capability's line, and the number of its versions. is_assigned: an administrator
+# assigned the owner, so no other owner can take over the line.
 CAPABILITY_LINE: Final = Table.of(
     "capability_line",
     "capability_id text PRIMARY KEY",
@@ -24,8 +24,8 @@ CAPABILITY_LINE: Final = Table.of(
     "versions integer NOT NULL CHECK (versions BETWEEN 1 AND 1000)",
     "is_assigned boolean NOT NULL DEFAULT false",
 )
-# Versions never change and are never removed; each can be deprecated once, in favour of another.
-# Schemas are JSON texts in their canonical form; schema_hash is over both.
+# Versions never change and are never removed; each can be deprecated once, with a successor.
+# Schemas are JSON texts in canonical form; schema_hash is the hash of both.
 CAPABILITY_VERSION: Final = Table.of(
     "capability_version",
     "id text PRIMARY KEY CHECK (id = capability_id || '@' || version)",
@@ -45,7 +45,7 @@ CAPABILITY_VERSION: Final = Table.of(
 )
 
 CAPABILITY_LINES: Final = upsert("capability_lines", CAPABILITY_LINE, ("capability_id",))
-# After its line, which it refers to.
+# Written after its line, to which it refers.
 CAPABILITY_VERSIONS: Final = insert(
     "capability_versions",
     CAPABILITY_VERSION,
@@ -63,20 +63,20 @@ DEPRECATED_VERSIONS: Final = change(
 )
 
 
-# The tables of agents and callers: registrations, keys, revocations, prices, quotas, reputation,
-# disputes and feedback. md (Settlement); decision dispatch.
+# Agents and callers: registrations, keys, revocations, prices, quotas, reputation, disputes and
+# feedback.
 
-# signing_secret is encrypted by the registry before it comes here. Heartbeat tokens are good from
-# token_revision on, which moves when a deregistered agent comes back.
-# key_number: how many keys the agent has had, the current one included. key_from_ms: since when it
-# has that one, NULL: since its registration. inherited_from_did: the owner before its first heir,
-# for whose bound of agents it still counts: an heir need not agree.
-# proven_by: what shows that the DID is its owner's, NULL for a claim that nothing shows.
-# card_counter: the highest counter that a card of it was signed for.
+# signing_secret is encrypted before it reaches the ledger. Heartbeat tokens are valid if they name
+# token_revision, which changes when a deregistered agent registers again.
+# key_number: how many keys the agent has had, including the current one. key_from_ms: when it got
+# the current key, NULL: at its registration. inherited_from_did: the owner towards whose maximum of
+# agents an inherited agent counts, because an heir need not agree; NULL: the current owner.
+# proven_by: the evidence that the DID is its owner's, NULL for an unproven claim.
+# card_counter: the highest counter of a signed card.
 # card_number, lineage_hash: the newest card's place in the lineage, and the hash of that place.
-# meta_*: what the card says for people, by which agents are listed; NULL where it stands in a text
-# with U+0000. is_trusted: an administrator registered the agent, so it may verify where the payer
-# names no verifier.
+# meta_*: name, author and model in the card, by which lists filter; NULL if a text has U+0000.
+# is_trusted: an administrator registered the agent, so it may verify if the payer names no
+# verifier.
 # offered_since_ms: since when the agent offers each capability, in the order of capability_ids;
 # NULL: since it was registered. subnet_id: the subnet that its card names.
 AGENT: Final = Table.of(
@@ -109,7 +109,7 @@ AGENT: Final = Table.of(
     "subnet_id text",
     "changed_id bigint NOT NULL DEFAULT 0",
 )
-# The lineage of agents' cards: each place has the hash of the one before it.
+# The lineage of agents' cards: each place has the hash of the previous place.
 AGENT_CARD: Final = Table.of(
     "agent_card",
     "did text NOT NULL",
@@ -123,7 +123,7 @@ AGENT_CARD: Final = Table.of(
     "PRIMARY KEY (did, number)",
 )
 # Operational: written by its own statements (ledger/features/agent_live.py), not by batches.
-# The newest heartbeat and the newest probe of each agent. Times are of the database's clock.
+# The newest heartbeat and the newest probe of each agent. Times are from the database's clock.
 AGENT_LIVE: Final = Table.of(
     "agent_live",
     "did text PRIMARY KEY",
@@ -139,8 +139,8 @@ AGENT_LIVE: Final = Table.of(
     "updated_ms bigint NOT NULL",
     storage="fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05",
 )
-# The last revocation of each DID; the earlier ones are in the audit chain. expires_ms NULL: for
-# good. ended_ms: taken back.
+# The last revocation of each DID; earlier ones are only in the audit chain. expires_ms NULL: never.
+# ended_ms: when the revocation was lifted.
 REVOCATION: Final = Table.of(
     "revocation",
     "did text PRIMARY KEY",
@@ -154,8 +154,8 @@ REVOCATION: Final = Table.of(
     "changed_id bigint NOT NULL DEFAULT 0",
     "CHECK ((ended_ms IS NULL) = (ended_by_did IS NULL))",
 )
-# parent_id: the key that it was made with, with which it ends. depth: how many keys are above it.
-# previous_hash: what a rotated key was known by before, which opens until previous_ends_ms.
+# parent_id: the key with which it was created, and with which it ends. depth: how many ancestors it
+# has. previous_hash: the hash before a rotation, valid until previous_ends_ms.
 API_KEY: Final = Table.of(
     "api_key",
     "id text PRIMARY KEY",
@@ -176,8 +176,8 @@ API_KEY: Final = Table.of(
     "CONSTRAINT api_key_previous CHECK ((previous_hash IS NULL) = (previous_ends_ms IS NULL)"
     " AND (previous_hash IS NULL OR octet_length(previous_hash) = 32 AND previous_hash <> hash))",
 )
-# What a capability costs where an agent's card names no price of its own: cents, or rates per token
-# in credits (as decimal text: they are multiplied exactly and rounded once per node).
+# The price of a capability for cards without a price: cents, or rates per token in credits. Rates
+# are decimal texts, because they are multiplied exactly and rounded once per node.
 CAPABILITY_PRICE: Final = Table.of(
     "capability_price",
     "capability_id text PRIMARY KEY",
@@ -199,8 +199,8 @@ QUOTA: Final = Table.of(
     "set_by_did text NOT NULL",
     "updated_ms bigint NOT NULL",
 )
-# Counts of final outcomes, from which scores are calculated; paid_*: of nodes with a price above 0.
-# They can be counted again from nodes and attempts.
+# Tallies of outcomes, from which reputations are calculated. paid_*: of nodes with a price above 0.
+# They can be recounted from the nodes.
 REPUTATION: Final = Table.of(
     "reputation",
     "agent_did text PRIMARY KEY",
@@ -251,8 +251,8 @@ FEEDBACK: Final = Table.of(
     "PRIMARY KEY (workflow_id, agent_did)",
 )
 
-# A card without a key or a secret leaves those of the card before. Since when it offers what, the
-# database keeps.
+# A card without a key or a secret keeps those of the previous card. A trigger of the database
+# maintains offered_since_ms.
 AGENTS: Final = upsert(
     "agents",
     AGENT,
@@ -268,8 +268,8 @@ AGENTS: Final = upsert(
     kept_unless_given=("public_key", "key_from_ms", "signing_secret"),
 )
 AGENT_CARDS: Final = insert("agent_cards", AGENT_CARD, fixed={"registered_ms": NOW})
-# What changes of an agent without its card: a column that a row does not bring stays. Rows of one
-# batch are written in the order of the writes, not of the commands: the newest revision stays.
+# Changes of an agent without its card; a column that a row lacks stays as it is. The rows of a
+# batch are written in the order of writes, not of commands, so the higher revision is kept.
 AGENT_IDENTITIES: Final = change(
     "agent_identities",
     AGENT,
@@ -300,7 +300,7 @@ AGENT_IDENTITIES: Final = change(
         "changed_id": CHANGED,
     },
 )
-# Of an agent whose unproven claim yields: nothing that its earlier owner brought stays in force.
+# The agent of an unproven claim that yields: nothing that the earlier owner has set stays in force.
 YIELDED: Final = change(
     "yielded",
     AGENT,
@@ -357,7 +357,7 @@ REVOKED_KEYS: Final = change(
     where="o.revoked_ms IS NULL",
     computed={"revoked_ms": NOW},
 )
-# By owner: all of its keys that open anything.
+# A row names an owner: all its live keys end.
 ENDED_API_KEYS: Final = change(
     "ended_api_keys",
     API_KEY,
@@ -392,7 +392,7 @@ COUNTS: Final = upsert(
     added=_COUNTED,
     is_frequent=True,
 )
-# Of agents that have counts; what is added may be below zero.
+# For agents that have a tally already; the differences may be negative.
 CORRECTIONS: Final = change(
     "corrections",
     REPUTATION,

@@ -1,6 +1,6 @@
 """The tables that hold money: accounts, the entries that move it, escrows, stakes, invoices.
 
-money.md (Rules that the database enforces, Settlement).
+Reference: money.md (Rules that the database enforces, Settlement).
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from typing import Final
 from ledger.tables.table import Table
 from ledger.tables.writes import CHANGED, NOW, Guard, change, insert, upsert
 
-# Everything that holds money. Balances move by the trigger on entry alone; the writer may not
-# update them.
-# At most 9 * 10^18 are issued in all, so what one account receives cannot overflow it.
+# All money is in accounts. Only the trigger on `entry` changes balances; the writer has no right
+# to.
+# At most 9 * 10^18 micro-credits are issued in total, so no account can overflow.
 ACCOUNT: Final = Table.of(
     "account",
     "id bigint PRIMARY KEY",
@@ -27,7 +27,7 @@ ACCOUNT: Final = Table.of(
     " AND balance >= CASE WHEN kind = 'external' THEN -9000000000000000000 ELSE 0 END)",
     storage="fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02",
 )
-# audit_id: the audit entry of the command that moved it.
+# audit_id: the audit entry of the command that moved the money.
 ENTRY: Final = Table.of(
     "entry",
     "id bigint PRIMARY KEY",
@@ -57,7 +57,7 @@ ESCROW: Final = Table.of(
     "released_ms bigint",
     storage="fillfactor = 80",
 )
-# Money is in accounts alone: a stake is two accounts, an invoice and a dispute hold no money.
+# A stake is two accounts. Its row, invoices and disputes hold no money themselves.
 STAKE: Final = Table.of(
     "stake",
     "agent_did text PRIMARY KEY",
@@ -66,8 +66,8 @@ STAKE: Final = Table.of(
     "updated_ms bigint NOT NULL",
     "changed_id bigint NOT NULL DEFAULT 0",
 )
-# Whose credits a stake is: what each depositor has put in and not taken out, less the losses until
-# one of the agent's shares last changed. Later losses are shared in proportion.
+# The depositors' shares of a stake: what each has deposited and not withdrawn, less the losses
+# until a share of the agent last changed. Later losses are divided in proportion.
 STAKE_SHARE: Final = Table.of(
     "stake_share",
     "agent_did text NOT NULL",
@@ -92,8 +92,8 @@ INVOICE: Final = Table.of(
     "settled_by_did text",
     "CHECK (total_cents = subtotal_cents + protocol_fee_cents)",
 )
-# A payment is on at most one invoice that is not void. A trigger checks that the invoice exists:
-# a foreign key would look the same invoice up once per line, half of what a line costs.
+# A payment is on at most one invoice that is not void. A trigger checks that the invoice exists: a
+# foreign key would look up the same invoice for each line, which is half of a line's cost.
 INVOICE_LINE: Final = Table.of(
     "invoice_line",
     "invoice_id uuid NOT NULL",
@@ -103,7 +103,7 @@ INVOICE_LINE: Final = Table.of(
     "PRIMARY KEY (invoice_id, entry_id)",
 )
 
-# An account starts empty; the trigger on `entry` moves its balance.
+# An account starts empty; the trigger on `entry` changes its balance.
 ACCOUNTS: Final = insert(
     "accounts",
     ACCOUNT,
@@ -111,7 +111,7 @@ ACCOUNTS: Final = insert(
     without=("balance", "currency"),
     is_frequent=True,
 )
-# Before what is paid from them.
+# Written before the entries that pay from escrows.
 ESCROWS: Final = insert(
     "escrows",
     ESCROW,
@@ -154,7 +154,7 @@ SETTLED_INVOICES: Final = change(
     computed={"settled_ms": NOW},
     guard=Guard("CB003", "an invoice would be settled twice"),
 )
-# By invoice: its payments can be on another one.
+# A row names an invoice: all its lines become void, so its payments can be invoiced again.
 VOIDED_LINES: Final = change(
     "voided_lines",
     INVOICE_LINE,

@@ -1,11 +1,15 @@
-"""Rows as the parameters of the function that commits a batch: JSON, one text per write.
+"""Descriptions of tables, and the encoding of rows as parameters of the commit function.
 
-A column that a row does not bring has its default. Postgres alone would be cheaper with arrays of a
-row's type in its binary format, and the writer so much dearer that the sum is none the less
-(decision ledger-writer).
+A table's columns and constraints are written once. From the description come the statement that
+creates the table (the baseline migration), the SQL that writes to it (`writes.py`), the encoding of
+its rows (`ledger/writer/batch.py`) and the table for reads (`ledger/schema.py`). Indexes are in
+`migrations/baseline/`. Money is BIGINT micro-credits, times are BIGINT milliseconds since 1970
+(UTC); the last part of a column's name is its unit.
 
-Postgres refuses NUL in texts, and UTF-8 has no lone surrogates: one such character in an agent's
-error message must not stop the batch of a thousand others, so it is stored as U+FFFD.
+Rows are sent as JSON, one text per write. Arrays of row types in binary format would cost Postgres
+less, but the writer more, and more in total (decision ledger-writer). Postgres refuses NUL in
+texts, and UTF-8 has no lone surrogates. One such character in an agent's error message must not
+stop a batch of a thousand commands, so it is stored as U+FFFD.
 """
 
 from __future__ import annotations
@@ -20,32 +24,25 @@ from psycopg.pq import Format
 
 from core.json_text import write_json
 
-# Rows as the parameters of the function that commits a batch: JSON, one text per write. A column
-# that a row does not bring has its default. Postgres alone would be cheaper with arrays of a
-# row's type in its binary format, and the writer so much dearer that the sum is none the less
-# (decision ledger-writer). Postgres refuses NUL in texts, and UTF-8 has no lone surrogates: one
-# such character in an agent's error message must not stop the batch of a thousand others, so it
-# is stored as U+FFFD.
-
 _NUL: Final = b"\\u0000"
 
 
 class Encoded(bytes):
-    """A parameter as it goes to the server; the statement says its type."""
+    """A parameter that is encoded already; the statement states its type."""
 
 
 class EncodedDumper(Dumper):
-    """Tells the driver to send what is encoded already as it is."""
+    """Makes the driver send encoded parameters unchanged."""
 
     format = Format.BINARY
 
     def dump(self, obj: Encoded) -> Encoded:
-        """Return the parameter."""
+        """Return the parameter unchanged."""
         return obj
 
 
 def encode_json(value: Any) -> Encoded:
-    """Return rows as JSON that Postgres takes."""
+    """Return rows as JSON that Postgres accepts."""
     try:
         encoded = write_json(value)
     except UnicodeEncodeError:
@@ -56,7 +53,7 @@ def encode_json(value: Any) -> Encoded:
 
 
 def hex_text(value: bytes) -> str:
-    """Return bytes as a row holds them: the text that `bytea` is read from."""
+    """Return bytes as the text that Postgres reads as `bytea`."""
     return "\\x" + value.hex()
 
 
@@ -72,18 +69,12 @@ def cleaned(value: Any) -> Any:
     return value
 
 
-# What a table is described by: its columns and constraints, each spelt once. From a description
-# come the statement that creates the table (the baseline migration), the SQL that writes to it
-# (`writes.py`), the encoding of its rows (`ledger/writer/batch.py`) and the table that reads name
-# (`ledger/schema.py`). Indexes are in `migrations/baseline/`. Money is BIGINT micro-credits,
-# times are BIGINT milliseconds since 1970 (UTC); the unit is the last part of a name.
-
-# A row to be stored, by column; a column that is absent has its default.
+# A row to be stored, by column name; an absent column gets its default.
 Row = dict[str, Any]
 
 
 class Kind(StrEnum):
-    """The type of a column, as the database spells it."""
+    """The type of a column, as in SQL."""
 
     BIGINT = "bigint"
     BIGINTS = "bigint[]"
@@ -105,7 +96,7 @@ _DEFAULT: Final = re.compile(r"DEFAULT (\S+)")
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column. `checks`: what follows its type in CREATE TABLE: NOT NULL, its default, checks."""
+    """A column. `checks`: its NOT NULL, default and checks, as in CREATE TABLE."""
 
     name: str
     kind: Kind
@@ -113,7 +104,7 @@ class Column:
 
     @classmethod
     def of(cls, described: str) -> Column:
-        """Return the column that `name type` or `name type checks` describes, as CREATE TABLE."""
+        """Return the column for a line of CREATE TABLE: `name type` or `name type checks`."""
         found = _COLUMN.fullmatch(described)
         assert found is not None, f"expected a column's name and type, got {described!r}"
         name, kind, checks = found.groups()
@@ -121,13 +112,13 @@ class Column:
 
     @property
     def default(self) -> str | None:
-        """Return what is stored of a row that brings no value, as SQL; None: NULL."""
+        """The value of a column that a row lacks, as SQL; None: NULL."""
         found = _DEFAULT.search(self.checks)
         return found and found[1]
 
     @property
     def ddl(self) -> str:
-        """Return the column's line of CREATE TABLE."""
+        """The column's line of CREATE TABLE."""
         return f"{self.name} {self.kind} {self.checks}".rstrip()
 
 
@@ -136,10 +127,10 @@ class Table:
     """A table of the ledger's schema.
 
     Args:
-        name: without the schema's.
-        columns: all of them.
-        constraints: of the table as a whole, as CREATE TABLE spells them.
-        storage: parameters for WITH, as `fillfactor = 70`.
+        name: without the schema's name.
+        columns: all columns.
+        constraints: constraints of the table, as in CREATE TABLE.
+        storage: parameters for WITH, for example `fillfactor = 70`.
     """
 
     name: str
@@ -155,12 +146,12 @@ class Table:
         return cls(name, columns, constraints, storage)
 
     def __getitem__(self, name: str) -> Column:
-        """Return the column of this name."""
+        """Return the column with this name."""
         return next(column for column in self.columns if column.name == name)
 
     @property
     def ddl(self) -> str:
-        """Return the statement that creates the table."""
+        """The statement that creates the table."""
         lines = ",\n    ".join([*(column.ddl for column in self.columns), *self.constraints])
         storage = f" WITH ({self.storage})" if self.storage else ""
         return f"CREATE TABLE callboard.{self.name} (\n    {lines}\n){storage};"

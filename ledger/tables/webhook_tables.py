@@ -1,4 +1,4 @@
-"""The tables of webhooks and of deliveries. Operational: no command writes them.
+"""The tables of webhooks and of deliveries. They are operational: no command writes them.
 
 Reference: features.md (Webhooks).
 """
@@ -9,12 +9,13 @@ from typing import Final
 
 from ledger.tables.table import Table
 
-# Where audit entries are sent. secrets: sealed, the current one and, until former_ends_ms, the
-# previous one. pause_reason: NULL while the webhook is active. The webhook is paused when its
-# credential ends: signed_key (the key of the owner's DID, unless it is a did:key) or key_id (an API
-# key); expires_ms: when that credential expires. after_id: only later entries are sent. failing_ms:
-# the time since which every attempt has failed. skipped_events: how many were left off because too
-# many were undelivered.
+# Webhooks receive audit entries. secrets: the current secret and, until former_ends_ms, the
+# previous one, sealed. pause_reason: NULL while the webhook is active. It is paused when its
+# credential ends:
+# signed_key (the key of the owner's DID, unless the DID is a did:key) or key_id (an API key);
+# expires_ms: when that credential expires. after_id: only later entries are sent. failing_ms: since
+# when every attempt has failed. skipped_events: how many entries were left out because too many
+# were undelivered.
 WEBHOOK: Final = Table.of(
     "webhook",
     "id uuid PRIMARY KEY",
@@ -34,12 +35,12 @@ WEBHOOK: Final = Table.of(
     "updated_ms bigint",
 )
 # Deliveries of audit entries: messages to webhooks or to the `webhookUrl` of publishes, and runs of
-# event triggers. target_id: the webhook, or a hash that stands for all publishes, or all event
-# triggers, of the owner. address: the URL of the publish, or the trigger's id. audit_id: NULL for a
-# test. line: the deliveries of one target and line form a queue, in the order of their entries.
-# next_ms: when a pending delivery is due; while it is leased, the end of the lease. ends_ms: when a
-# pending delivery is given up, and when an ended one is removed. error: why the last attempt
-# failed, or why a run is only recorded as skipped.
+# event triggers. target_id: the webhook, or a hash for all publishes or all event triggers of the
+# owner. address: the URL of the publish, or the trigger's id. audit_id: NULL for a test. line: the
+# deliveries of one target and line form a queue, in the order of their entries. next_ms: when a
+# pending delivery is due; while it is leased, the end of the lease. ends_ms: when a pending
+# delivery is given up, or when an ended one is removed. error: why the last attempt failed, or why
+# a run is only recorded as skipped.
 EVENT_DELIVERY: Final = Table.of(
     "event_delivery",
     "id uuid PRIMARY KEY",

@@ -10,14 +10,14 @@ from typing import Final
 from ledger.tables.table import Table
 from ledger.tables.writes import NOW, Guard, change, insert, upsert
 
-# spent_micro is written when the workflow ends; until then it is escrow.amount - balance.
-# traceparent: the one that the publish brought, in the form of version 00 (W3C Trace Context); NULL
-# without a valid one.
-# template_id, template_version: the trigger that it is a run of, NULL without one.
+# spent_micro: written when the workflow ends; until then it is escrow.amount - balance.
+# traceparent: of the publish, in the form of version 00 (W3C Trace Context); NULL without a valid
+# one.
+# template_id, template_version: the trigger whose run it is, NULL if it is not a run.
 # webhook_url: the URL that gets a message when it ends.
-# is_halted: a step was refused; no step is taken until an owner has read the rows again.
+# is_halted: a step was refused; no step is accepted until an owner has read the rows again.
 # quarantined_ms, quarantine_code: a step was refused for an unforeseen reason. They are set
-# together, kept when the workflow ends, and cleared when it is resumed.
+# together, stay when the workflow ends, and are cleared when it is resumed.
 WORKFLOW: Final = Table.of(
     "workflow",
     "id uuid PRIMARY KEY",
@@ -51,16 +51,17 @@ WORKFLOW: Final = Table.of(
     "CHECK ((completed_ms IS NULL) = (status IN ('pending', 'running')))",
     storage="fillfactor = 85",
 )
-# Besides its key a column has the name of a field of `NodeChanged` (core/workflow/events.py).
-# A row appears when its node first leaves `pending`; readers add the others from the manifest.
+# Each column except the key has the name of a field of `NodeChanged` (core/workflow/events.py).
+# A row is inserted when its node leaves `pending`; readers add the other nodes from the manifest.
 # result_ref is {"$blob": "sha256:…", "size": n}; such a node has no result_json.
-# input_hash: of an attempt that was accepted, until its result is there.
-# selection_json: why its agent was chosen. price_json: the rates when it is paid by tokens.
-# stake_micro: what is locked of its agent's stake with the open attempt.
-# promised_ms: the open attempt's promise. is_own: whether its agent has the payer's owner.
+# input_hash: of an accepted attempt, until its result arrives.
+# selection_json: why its agent was selected. price_json: the rates if it is paid per token.
+# stake_micro: the stake of its agent that is locked with the open attempt.
+# promised_ms: the promised time of the open attempt. is_own: whether the payer owns its agent.
 # counts_as: how the node's end counts for reputation.
 # auction_closes_ms: until when its round takes bids.
-# key_version: by which keys the attempt's tokens are derived (0: never dispatched).
+# key_version: version of the keys from which the attempt's tokens are derived (0: never
+# dispatched).
 NODE: Final = Table.of(
     "node",
     "workflow_id uuid NOT NULL",
@@ -101,8 +102,9 @@ NODE: Final = Table.of(
     "CONSTRAINT node_result_once CHECK (result_json IS NULL OR result_ref IS NULL)",
     storage="fillfactor = 70",
 )
-# queued_ms: when it was opened; started_ms: when its request was sent; completed_ms: when its reply
-# or result came. signature: the agent's over its result, valid by its key signed_key (base64).
+# queued_ms: when the attempt was opened; started_ms: when its request was sent; completed_ms: when
+# its reply or result arrived. signature: the agent's signature of its result, valid for its key
+# signed_key (base64).
 ATTEMPT: Final = Table.of(
     "attempt",
     "workflow_id uuid NOT NULL",
@@ -124,8 +126,8 @@ ATTEMPT: Final = Table.of(
     "signed_key text",
     "PRIMARY KEY (workflow_id, id)",
 )
-# Terms never change while a round is open; it closes once. excluded: by agent, why its bid took no
-# part.
+# The terms never change while a round is open; it closes once. excluded: by agent, why its bid was
+# left out.
 AUCTION: Final = Table.of(
     "auction",
     "workflow_id uuid NOT NULL",
@@ -146,9 +148,9 @@ AUCTION: Final = Table.of(
     "CHECK ((status = 'awarded') = (winner_did IS NOT NULL AND price_micro IS NOT NULL))",
     storage="fillfactor = 70",
 )
-# Live bids as they came, standing bids of cards as they were when the round closed.
-# stake_offered_micro NULL: as much as is asked. stake_locked_micro: locked of the bidder's stake
-# until the round is closed.
+# Live bids as they were received, standing bids of cards as of the close of the round.
+# stake_offered_micro NULL: as much as the round requires. stake_locked_micro: the bidder's stake
+# that is locked until the round closes.
 BID: Final = Table.of(
     "bid",
     "workflow_id uuid NOT NULL",
@@ -170,7 +172,7 @@ WORKFLOWS: Final = insert(
     without=("is_halted", "quarantined_ms", "quarantine_code"),
     is_frequent=True,
 )
-# Those that started or ended.
+# Workflows that have started or ended.
 WORKFLOW_CHANGES: Final = change(
     "workflow_changes",
     WORKFLOW,
@@ -191,7 +193,7 @@ WORKFLOW_CHANGES: Final = change(
     guard=Guard("CB003", "a finished or unknown workflow would change"),
     is_frequent=True,
 )
-# Their next step is decided from the rows; or they are quarantined, or no longer.
+# Workflows that were halted, resumed or quarantined.
 HALTS: Final = change(
     "halts",
     WORKFLOW,
@@ -210,7 +212,7 @@ NODES: Final = upsert(
     guard=Guard("CB004", "a node that succeeded would change"),
     is_frequent=True,
 )
-# Stake that a dispute has taken or freed while its attempt was open.
+# Nodes whose locked stake a dispute or an administrator has ended while the attempt was open.
 ENDED_LOCKS: Final = change(
     "ended_locks",
     NODE,

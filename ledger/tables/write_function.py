@@ -1,8 +1,8 @@
-"""Generates the function that commits a batch, with the writer's grants, from the descriptions of
-what a batch writes.
+"""Generates the SQL function that commits a batch, and the writer's grants, from the descriptions
+of writes.
 
-Its name has the hash of its text, so a changed description makes another function beside the one
-that running writers of the previous release call. `ledger.migrate` creates it.
+The function's name contains the hash of its text. So a changed description makes another function,
+and running writers of the previous release still find theirs. `ledger.migrate` creates it.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from ledger.tables import (
 from ledger.tables.table import Table
 from ledger.tables.writes import CHANGED, COUNT, NOW, ROWS, Write
 
-# A batch writes in the order of these modules and of the definitions in each: the keys first,
-# because a repeat is known by its key, whatever else it would violate; the audit chain before the
-# money, because an entry names its audit entry.
+# A batch is written in the order of these modules and of the definitions in them. Command keys come
+# first, because a repeat must fail by its key before it violates anything else. The audit chain
+# comes before the money, because an entry names its audit entry.
 _DESCRIBED: Final = [
     value
     for module in (
@@ -49,9 +49,9 @@ RARE: Final = tuple(write for write in WRITES if not write.is_frequent)
 
 
 def _parameters(write: Write) -> list[tuple[str, str]]:
-    """Return the parameters, with their types, that the rows of a frequent write come in.
+    """Return the parameters (name, type) for the rows of a frequent write.
 
-    The writer counts rows, because to count them here would be to parse them once more.
+    The writer sends the number of rows, because counting them in SQL would parse the JSON again.
     """
     found = [(f"p_{write.name}", "json")]
     if write.lines is not None:
@@ -61,7 +61,7 @@ def _parameters(write: Write) -> list[tuple[str, str]]:
     return found
 
 
-# By name, with their types, in the order of `Batch.parameters`.
+# (name, type) in the order of `Batch.parameters`.
 PARAMETERS: Final = (
     ("p_epoch", "bigint"),
     (NOW, "bigint"),
@@ -110,7 +110,7 @@ def _unless_empty(name: str, write: Write, rows: str, count: str) -> str:
 
 
 def _grant(table: Table) -> str:
-    """Return the grant of what the batches' statements do to a table."""
+    """Return the grant of the rights that the statements of batches need on a table."""
     writes = [write for write in WRITES if write.table is table]
     rights = ["SELECT"]
     for right, columns in (
@@ -160,5 +160,5 @@ TEXT: Final = _text(FUNCTION)
 
 
 def lock_of(function: str) -> int:
-    """Return the advisory lock that writers and standbys share while they may call a function."""
+    """Return the key of the advisory lock that processes share while they may call a function."""
     return int(function[-12:], 16)

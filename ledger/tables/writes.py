@@ -1,8 +1,9 @@
-"""How a batch writes to a table: rows inserted, inserted or replaced, or changed.
+"""How a batch writes to a table: it inserts, upserts or changes rows.
 
-A write is the name of its rows, the columns that they bring, and the statement that stores them,
-made from the table's description. In a statement `o` is the stored row, `r` the one that is given.
-Pure text: `write_function.py` puts the statements into the one function. Decision ledger-writer.
+A write has the name of its rows, their columns, and the statement that stores them, generated from
+the table's description. In a statement `o` is the stored row and `r` the row of the batch. This
+file only builds text; `write_function.py` puts the statements into one function. Decision
+ledger-writer.
 """
 
 from __future__ import annotations
@@ -13,18 +14,19 @@ from typing import Final, NamedTuple
 
 from ledger.tables.table import Column, Table
 
-# The time of the batch, as an expression of its statements.
+# The time of the batch, as an SQL expression.
 NOW: Final = "p_now_ms"
-# The id of the newest audit entry, the batch's own included, as such an expression. It is the
-# `changed_id` of the rows that owners keep: they read the rows above the newest id they have seen.
+# The id of the newest audit entry, including those of the batch, as an SQL expression. It is stored
+# as `changed_id` in rows that directories cache: they read the rows above the newest id they have
+# seen.
 CHANGED: Final = "p_audit_id"
-# Where a statement names its rows, and how many there are.
+# Placeholders in a statement for its rows and for their number.
 ROWS: Final = "<rows>"
 COUNT: Final = "<count>"
 
 
 class Guard(NamedTuple):
-    """What a statement must have done to every one of its rows, else the batch is refused."""
+    """What a statement must do for each of its rows; otherwise the batch is refused."""
 
     sqlstate: str
     message: str
@@ -35,15 +37,15 @@ class Write:
     """One way in which a batch writes to a table.
 
     Args:
-        name: of its rows.
-        table: what is written to.
-        given: the columns that its rows bring.
-        statement: with `ROWS` and `COUNT` where they belong.
+        name: the name of its rows.
+        table: the table.
+        given: the columns that its rows have.
+        statement: the SQL, with the placeholders `ROWS` and `COUNT`.
         is_frequent: whether most batches have such rows.
-        is_counted: whether the statement asks how many rows there are.
-        lines: a column of text without line feeds that travels apart from the others, a line a row,
-            because JSON would escape each of its quotes.
-        inserted, changed: the columns that the statement inserts, and updates.
+        is_counted: whether the statement needs the number of rows.
+        lines: a text column without line feeds that is sent separately, one line per row, because
+            JSON would escape each of its quotes.
+        inserted, changed: the columns that the statement inserts and updates.
     """
 
     name: str
@@ -66,11 +68,12 @@ def insert(
     is_frequent: bool = False,
     lines: str | None = None,
 ) -> Write:
-    """Insert new rows.
+    """Return the write that inserts new rows.
 
     Args:
-        fixed: by column, what is stored in every row, as SQL; rows do not bring it.
-        without: columns that a new row has from the table itself.
+        fixed: by column, the value of every row as SQL; rows do not have these columns.
+        without: columns that get the table's own default.
+        lines: as in `Write`.
     """
     fixed = fixed or {}
     stored = [column for column in table.columns if column.name not in without]
@@ -94,17 +97,17 @@ def upsert(
     guard: Guard | None = None,
     is_frequent: bool = False,
 ) -> Write:
-    """Insert rows, or replace those that have the same key.
+    """Return the write that inserts rows, or replaces the rows with the same key.
 
     Args:
-        fixed: by column, what is stored in every row, as SQL; rows do not bring it.
-        without: columns that a new row has from the table itself; a replaced one has NULL there.
+        fixed: by column, the value of every row as SQL; rows do not have these columns.
+        without: columns that get the table's own default in a new row, and NULL in a replaced one.
         kept: columns that a replaced row keeps.
-        kept_unless_given: columns that a replaced row keeps when the row brings none.
-        added: counts, to which those of the row are added. A row is checked as if it were new, so
-            none may be below zero.
-        only_if: which rows may be replaced.
-        guard: what it means when one may not.
+        kept_unless_given: columns that a replaced row keeps if the new row has NULL there.
+        added: counts that are added to those of the replaced row. They must not be negative,
+            because they are checked as if the row were new.
+        only_if: the condition for replacing a row, as SQL.
+        guard: the error if a row may not be replaced.
     """
     fixed = fixed or {}
     stored = [column for column in table.columns if column.name not in without]
@@ -151,15 +154,16 @@ def change(
     guard: Guard | None = None,
     is_frequent: bool = False,
 ) -> Write:
-    """Change stored rows.
+    """Return the write that changes stored rows.
 
     Args:
-        given: what the rows bring: columns of the table by name, which are set if they are not of
-            the key, and others, described.
-        key: columns by which a stored row is found.
-        where: which stored rows may change; None: all.
-        computed: by column, what is set besides, or in the place of what is given, as SQL.
-        guard: what it means when a row is not found, or may not change.
+        given: the columns of the rows. Columns of the table, by name, are set unless they belong to
+            the key; others are described and only used in expressions.
+        key: the columns by which a stored row is found.
+        where: the condition for changing a stored row, as SQL; None: none.
+        computed: by column, the SQL of a value that is set in addition to, or instead of, the
+            rows'.
+        guard: the error if a row is not found, or may not change.
     """
     computed = computed or {}
     columns = [table[one] if isinstance(one, str) else one for one in given]
