@@ -28,7 +28,7 @@ class SignedBy(Message, frozen=True):
 class OpenedBy(Message, frozen=True):
     """An API key.
 
-    `key_id`: its id. `key_hash`: SHA-256 of the secret in the request.
+    `key_id`: its id. `key_hash`: SHA-256 of the secret in the request, b"" if it is not checked.
     """
 
     key_id: str

@@ -177,7 +177,7 @@ class CollectReads:
 async def load_collect(
     connection: Connection, command: CollectCredits, read_set: ReadSet
 ) -> CollectReads | None:
-    """Return the agent's owner and the amounts that may not be collected, None for no agent."""
+    """Return an agent's owner and the amounts that stay, None if there is no such agent."""
     values = {"did": command.agent_did}
     for owner_did, is_owners, given_micro in await fetch(connection, _OWNER, values):
         ((disputed_micro,),) = await fetch(connection, _DISPUTED, values)

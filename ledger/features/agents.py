@@ -426,7 +426,7 @@ def _registered(command: RegisterAgent, agent: KnownAgent, *, is_new: bool) -> d
 
 
 def _check_claim(command: RegisterAgent, batch: Batch) -> None:
-    """Refuse to claim a DID that is in use, unless the caller proves it or is an administrator.
+    """Refuse to claim a DID in use, except by itself, with a proof, or by an administrator.
 
     A DID is in use if it has a wallet or stake account, or has had API keys or agents. DIDs of
     deployments and of their clearing accounts cannot be agents. Decision stakes-and-slashing.

@@ -262,7 +262,7 @@ def _depth_below(command: CreateKey, parent: KnownKey | None, batch: Batch) -> i
 
 
 def end_api_keys(owner_did: str, others: Iterable[str], batch: Batch) -> None:
-    """End every API key of a DID, and all keys derived from them, because the DID changes hands.
+    """End every API key of a DID, which other people may hold, and all keys derived from them.
 
     A key that one of them has created for another owner stays if it is not derived from it.
 

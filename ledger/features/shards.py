@@ -63,7 +63,7 @@ class TakeShards(Command, frozen=True, kw_only=True):
     `shards`: (shard, epoch in which the member saw it) pairs. A shard is taken if its epoch is
     unchanged, and its holder is nobody or a member whose lease has expired or ended. Its epoch
     rises by one. Other shards stay as they are. A member that loses its last shard is GONE, unless
-    it drains: the next member at its address must drain too.
+    it drains and was not replaced: the next member at its address must drain too.
     Rejections: FORBIDDEN if the taker is not READY or not live; INVALID_REQUEST. Result: {"taken":
     {shard as text: epoch}, "mapVersion": int}. Not stored under its key if nothing was taken.
     """

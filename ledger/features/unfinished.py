@@ -179,8 +179,7 @@ class UnfinishedPages:
         if not ids:
             return []
         values = {"ids": list(ids)}
-        # Workflows are read first. In the opposite order, a workflow that ends in between would be
-        # left out, although its nodes were read as unfinished.
+        # Workflows are read first, so that the row of a node is never older than its workflow's.
         rows = await self._reader.rows(_WORKFLOWS, {**values, "shards": self._shards})
         found = {str(row["id"]): StoredWorkflow(row) for row in rows}
         for row in await self._reader.rows(_NODES, {"ids": list(found)}) if found else ():
