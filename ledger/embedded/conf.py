@@ -37,7 +37,7 @@ def server_conf(*, socket_folder: Path, shared_buffers_mib: int, max_connections
     values: dict[str, str] = {
         "listen_addresses": "''",
         "unix_socket_directories": "'" + path.replace("'", "''") + "'",
-        "unix_socket_permissions": "0777",  # the folder is the lock: 0700
+        "unix_socket_permissions": "0777",  # the folder protects it: 0700
         "max_connections": str(max_connections),
         "shared_buffers": f"{shared_buffers_mib}MB",
         "huge_pages": "try",
@@ -56,7 +56,7 @@ def server_conf(*, socket_folder: Path, shared_buffers_mib: int, max_connections
         "random_page_cost": "1.1",
         "work_mem": "16MB",
         "max_parallel_workers_per_gather": "0",
-        "autovacuum_naptime": "10s",  # hot account rows: dead versions go early
+        "autovacuum_naptime": "10s",  # removes dead versions of busy account rows early
         "autovacuum_vacuum_cost_limit": "1000",
         # A snapshot left open triples the cost of a batch (money.md, Commands and keys).
         "idle_in_transaction_session_timeout": "60s",

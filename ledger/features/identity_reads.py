@@ -16,8 +16,9 @@ from ledger.reads.reader import LedgerReader, RowDict
 from ledger.schema import agent, agent_name, former_key, recovery
 from ledger.tables.table import Row
 
-# Guardians of an agent as rows, shared by the writer and the readers. How long replaced guardians
-# are still valid is measured in time in which the service was ready, as recovery delays are.
+# The rows of an agent's guardians, read in the same way by the writer and by others. How long
+# replaced guardians are still valid is measured in time in which the service was ready, as recovery
+# delays are.
 
 # A row of guardian_set with `counting`: the replaced sets that are still valid.
 GUARDIAN_SETS: Final = f"""

@@ -254,7 +254,7 @@ class ReceiptStore(OperationalPool):
                 for number, row in unsigned.items()
             ]
             values = {"key_id": key.key_id, "receipts": write_json(made).decode()}
-            for stored in await self.rows(_STORE, values):  # another replica's may be first
+            for stored in await self.rows(_STORE, values):  # another replica may have signed first
                 unsigned.pop(stored["entry_id"]).update(stored)
         if unsigned:
             detail = "the signing key is being rotated"

@@ -1,1 +1,1 @@
-"""Reads of committed rows, never in the writer's transaction: what those of all features share."""
+"""Code that the reads of all features share: reads of committed rows outside the writer."""

@@ -1,1 +1,1 @@
-"""The tables, each described once: columns, types, and how a batch writes its rows."""
+"""Descriptions of the tables: columns, types, constraints, and how a batch writes rows."""

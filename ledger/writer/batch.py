@@ -244,7 +244,7 @@ class Batch:
         """Write the audit entry of the command that was planned last, if it has events.
 
         Args:
-            authority: the right beyond a usual key's that permitted it.
+            authority: the single right that permitted the command, None if none was used.
         """
         events, self._events = self._events, []
         if not events:

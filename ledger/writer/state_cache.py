@@ -353,7 +353,7 @@ def escrow_address(workflow_id: str) -> str:
 
 
 def stake_address(did: str) -> str:
-    """Return the address of the stake that an agent can take back."""
+    """Return the address of an agent's free stake, which can be withdrawn."""
     return "stake:" + did
 
 

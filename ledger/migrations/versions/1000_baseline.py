@@ -1,8 +1,8 @@
 """The whole schema of the first release: tables, triggers, other functions, roles.
 
-The tables are made from their descriptions in `ledger/tables/`; at the first release that text is
-frozen in a file. The earlier history of development had revisions up to 0027; a database of it is
-made anew.
+The tables are created from their descriptions in `ledger/tables/`; at the first release that text
+will be frozen in a file. Development before it had revisions up to 0027; a database with such a
+revision cannot be upgraded.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ phase = "pre"
 downgrade = refuse_downgrade
 
 _SQL = Path(__file__).parents[1] / "baseline"
-# In the order in which they refer to each other.
+# In an order in which each file refers only to earlier ones.
 _FILES = (
     "first_rows", "operational_tables", "indexes", "triggers", "offers", "roles",
 )  # fmt: skip
@@ -33,5 +33,5 @@ def upgrade() -> None:
     for table in TABLES:
         driver.execute(table.ddl)
     for name in _FILES:
-        # Past SQLAlchemy: a file holds many statements, and its percent signs and colons are SQL.
+        # Not through SQLAlchemy: a file has many statements, and percent signs and colons.
         driver.execute((_SQL / f"{name}.sql").read_text())
