@@ -223,9 +223,8 @@ def plan_publish(command: PublishWorkflow, batch: Batch) -> Result:
 
     Steps: (0) check that a run may start, (1) check the payer's wallet, (2) check the payer's rate
     policies and quota, (3) store the workflow, (4) open its escrow, (5) store the machine's
-    records,
-    (6) lock stakes, (7) release the hold if the workflow ended at once, (8) store the trigger's
-    run.
+    records, (6) lock stakes, (7) release the hold if the workflow ended at once, (8) store the
+    trigger's run.
     """
     cache = batch.cache
     hold = command.hold_micro
