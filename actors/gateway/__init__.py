@@ -1,1 +1,1 @@
-"""A Serve replica's access to the actors and to what the ledger has stored of workflows."""
+"""A Serve replica's calls to the actors, and its reads of workflows that the ledger has stored."""

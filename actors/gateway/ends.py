@@ -1,6 +1,6 @@
-"""Requests of one replica that wait for the ends of workflows, and the notices that wake them.
+"""Requests of one replica that wait until a workflow ends, and the notices that wake them.
 
-Knows nothing of who sends the notices.
+This module does not know the processes that send the notices.
 """
 
 from __future__ import annotations
@@ -15,16 +15,19 @@ from core.shards.shard import shard_of
 
 
 class Ended(NamedTuple):
-    """A workflow has ended. `told`: what its owner told with that; None: its rows are read."""
+    """A notice that a workflow has ended.
+
+    `told`: the end as the workflow's owner sent it. None: read the workflow's rows instead.
+    """
 
     told: WorkflowEnd | None = None
 
 
 class Ends:
-    """Who waits for which workflow.
+    """The waiting requests of each workflow.
 
     Args:
-        kept_max: most notices that are kept for a request that does not wait yet.
+        kept_max: the most ids of ended workflows stored for requests that do not wait yet.
     """
 
     def __init__(self, kept_max: int) -> None:
@@ -34,7 +37,10 @@ class Ends:
 
     @contextmanager
     def awaited(self, workflow_id: str) -> Iterator[asyncio.Future[Ended]]:
-        """Give a future that is done once the workflow's end is told of, or was before."""
+        """Yield a future that is done when the notice of the workflow's end arrives.
+
+        If the notice arrived before this call and is still stored, the future is done at once.
+        """
         future: asyncio.Future[Ended] = asyncio.get_running_loop().create_future()
         waiting = self._waiting.setdefault(workflow_id, set())
         waiting.add(future)
@@ -49,15 +55,15 @@ class Ends:
                 del self._waiting[workflow_id]
 
     def awaited_in(self, shards: Collection[int]) -> list[str]:
-        """Return the workflows of these shards that are waited for."""
+        """Return the ids of workflows of these shards for whose end a request waits."""
         return [name for name in self._waiting if shard_of(name) in shards]
 
     def tell(self, workflow_id: str, told: WorkflowEnd | None = None) -> None:
-        """Wake who waits for a workflow that has ended."""
+        """Wake the requests that wait for a workflow that has ended."""
         futures = self._waiting.get(workflow_id)
         if futures is None:
-            # The notice has come before the reply to the publish, or its client has left: what was
-            # told would lie here with it.
+            # The notice arrived before the reply to the publish, or the client has disconnected.
+            # Only the id is stored: a stored `told` would hold the workflow's results in memory.
             self._kept[workflow_id] = None
             while len(self._kept) > self._kept_max:
                 del self._kept[next(iter(self._kept))]

@@ -1,7 +1,7 @@
-"""A Serve replica's access to the actors: publishes, cancels, ledger commands, waiting, health.
+"""A Serve replica's calls to the actors: publishes, cancels, ledger commands, waiting, health.
 
-What is asked about a workflow goes to the owner that holds its shard. The workflow's row is read
-before each further try, because one that has ended is driven by none.
+A request about a workflow goes to the owner that holds the workflow's shard. Before each retry the
+gateway reads the workflow's row, because no owner drives a workflow that has ended.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from ledger.commands import Command, Outcome
 from ledger.features.offers import OfferIndex
 from ledger.reads.reader import LedgerReader, StoredWorkflow
 
-# Age up to which a state of health is told.
+# The age up to which a cached result of a health check is returned.
 HEALTH_AGE_MAX_S: Final = 0.5
 
 log = logging.getLogger("callboard.gateway")
@@ -63,26 +63,32 @@ log = logging.getLogger("callboard.gateway")
 REQUEST_TIMEOUT_S = 15.0
 PING_TIMEOUT_S = 2.0
 _HEALTHY = "healthy"
-# The longest delay between two tries of which each reads the workflow's row.
+# The longest delay between two retries. Each retry reads the workflow's row.
 READ_DELAY_S_MAX = 1.0
-# Interval at which a waiting request reads the row, which covers a lost notice.
+# A waiting request reads the workflow's row at this interval, in case the notice is lost.
 WAIT_POLL_S = 3.0
 
 
 class Question(NamedTuple):
-    """A request and in whose turn it is sent; `payer`: "" for the service's own."""
+    """A request to an owner.
+
+    `payer`: the payer in whose queue the request waits; "" for requests of the service itself.
+    """
 
     request: OwnerRequest
     payer: str
 
 
 class Gateway:
-    """One per replica, created by `connect`.
+    """Sends a replica's requests to the owners, the ledger and the timekeeper.
+
+    Each replica has one gateway, created by `connect`.
 
     Args:
-        settings: the deployment's.
+        settings: the deployment's settings.
         machine: Ray's id of this replica's machine.
-        on_map: receives each map of shards.
+        on_map: receives each new map of the shards and their owners.
+        record_bytes_max: the size limit of a workflow record as JSON.
     """
 
     def __init__(
@@ -116,7 +122,7 @@ class Gateway:
         )
         self._rewatches: set[asyncio.Task[None]] = set()
         self._watching: asyncio.Task[None] | None = None
-        # What this replica has counted, for `/metrics`.
+        # This replica's counters, reported to the timekeeper for `/metrics`.
         self.counters: Counter[Key] = Counter()
         self._ask_ledgers = {name: ActorCall(name, "ping") for name in LEDGERS}
         self._ask_timekeeper = ActorCall(TIMEKEEPER, "ping")
@@ -127,7 +133,10 @@ class Gateway:
     async def connect(
         cls, settings: Settings, on_map: Callable[[ShardMap], None] = lambda _: None
     ) -> Gateway:
-        """Make sure that the actors run, and keep the map of their shards fresh."""
+        """Return a gateway of a replica; start the actors that do not run.
+
+        The gateway keeps its map of the shards up to date until `close`.
+        """
         await asyncio.to_thread(ensure_runtime, settings)
         gateway = cls(settings, this_machine(), on_map)
         gateway.owners.follow()
@@ -153,7 +162,8 @@ class Gateway:
         """Store and start a workflow; return after its commit.
 
         Raises:
-            ServiceError: refused, or LEDGER_UNAVAILABLE when the outcome is not known in time.
+            ServiceError: the publish is refused, or its outcome is unknown after the timeout
+                (LEDGER_UNAVAILABLE).
         """
         return await publish_once(self.owners, request, PUBLISH_TIMEOUT_S)
 
@@ -164,13 +174,13 @@ class Gateway:
         return await publish_all(self.owners, requests)
 
     async def cancel(self, request: CancelRequest, stored: StoredWorkflow) -> CancelReply:
-        """Cancel a workflow at its owner; returns after the commit.
+        """Cancel a workflow at its owner; return after the commit.
 
         Args:
-            stored: the workflow as its caller has just read it.
+            stored: the workflow's rows, which the caller has just read.
 
         Raises:
-            ServiceError: NOT_CANCELLABLE when it has ended.
+            ServiceError: NOT_CANCELLABLE when the workflow has ended.
         """
 
         def asked(now: StoredWorkflow) -> Question:
@@ -183,13 +193,13 @@ class Gateway:
         return reply
 
     async def resume(self, request: ResumeRequest, stored: StoredWorkflow) -> ResumeReply:
-        """Let a quarantined workflow be driven on by its owner; returns after the commit.
+        """Resume a quarantined workflow at its owner; return after the commit.
 
         Args:
-            stored: the workflow as its caller has just read it.
+            stored: the workflow's rows, which the caller has just read.
 
         Raises:
-            ServiceError: CONFLICT when it is not quarantined.
+            ServiceError: CONFLICT when the workflow is not quarantined.
         """
 
         def asked(now: StoredWorkflow) -> Question:
@@ -202,10 +212,10 @@ class Gateway:
         return reply
 
     async def node_result(self, request: NodeResultRequest) -> NodeResultReply:
-        """Hand a result to the owner of its workflow; return after the commit.
+        """Send a node's result to the owner of its workflow; return after the commit.
 
         Raises:
-            ServiceError: ALREADY_SETTLED or ESCROW_RELEASED for a result that came too late.
+            ServiceError: ALREADY_SETTLED or ESCROW_RELEASED when the result came too late.
         """
 
         def asked(now: StoredWorkflow) -> Question:
@@ -219,7 +229,7 @@ class Gateway:
         """Commit one ledger command.
 
         Raises:
-            ServiceError: the ledger refused it, or cannot be reached.
+            ServiceError: the ledger refused the command, or cannot be reached.
         """
         outcome = await self._ledger.commit(command, timeout_s=REQUEST_TIMEOUT_S)
         if outcome.error is not None:
@@ -227,21 +237,24 @@ class Gateway:
         return outcome
 
     async def read_cluster(self) -> Lease:
-        """Return the members and shards as the ledger knows them now.
+        """Return the members and shards that the ledger knows now.
 
         Raises:
-            ServiceError: LEDGER_UNAVAILABLE while it does not answer.
+            ServiceError: LEDGER_UNAVAILABLE when the ledger does not answer in time.
         """
         try:
             async with asyncio.timeout(PING_TIMEOUT_S):
                 return await self._renew(Renewal(member=""))
         except (
             Exception
-        ) as error:  # the edge to another process: whatever it is, it does not answer
+        ) as error:  # the edge to another process: any error means that it does not answer
             raise ledger_unavailable_error() from error
 
     async def commit_many(self, commands: Sequence[Command]) -> list[Outcome]:
-        """Commit several commands as one batch; refusals are outcomes."""
+        """Commit several commands together; return their outcomes in order.
+
+        A refused command does not raise: its outcome holds the error.
+        """
         return list(
             await asyncio.gather(
                 *(self._ledger.commit(c, timeout_s=REQUEST_TIMEOUT_S) for c in commands)
@@ -256,16 +269,20 @@ class Gateway:
         *,
         deadline: float | None = None,
     ) -> OwnerAnswer:
-        """Ask the owner that holds a workflow's shard; its row is read before each further try.
+        """Send a request to the owner that holds a workflow's shard; return its answer.
+
+        Before each retry the workflow's row is read.
 
         Args:
-            asked: what is asked of a workflow that stands so; None: nothing.
-            question: what is asked first, without a read; None: it is read.
-            deadline: of `time.monotonic()`; None: that of a request.
+            asked: returns the request to send for the workflow's current rows. None: no request
+                is needed, and None is returned.
+            question: the first request. None: the row is read and `asked` is called first.
+            deadline: a time of `time.monotonic()`. None: in `REQUEST_TIMEOUT_S`.
 
         Raises:
-            ServiceError: the owner's refusal; its last `NotYet`, or LEDGER_UNAVAILABLE, when the
-                deadline has passed; NOT_FOUND without such a workflow; what `asked` raises.
+            ServiceError: the owner refuses the request; the deadline has passed (the owner's last
+                `NotYet`, or LEDGER_UNAVAILABLE); the workflow does not exist (NOT_FOUND); or
+                `asked` raises.
         """
         if deadline is None:
             deadline = time.monotonic() + REQUEST_TIMEOUT_S
@@ -284,7 +301,9 @@ class Gateway:
                 refusal = error
                 is_read = True
             question = None
-            if is_read:  # else its row tells why it is not driven: it has ended, as a rule
+            # Without a pause if the row was not read yet: usually the workflow has ended, and the
+            # row says so.
+            if is_read:
                 await tries.pause(refusal)
 
     async def _stored(self, workflow_id: str) -> StoredWorkflow:
@@ -298,10 +317,10 @@ class Gateway:
     async def wait_finished(
         self, workflow_id: str, timeout_s: float, *, watched: bool
     ) -> Ended | None:
-        """Wait until a workflow has finished; None after the timeout.
+        """Wait until a workflow has ended; return None after the timeout.
 
         Args:
-            timeout_s: 0 or more.
+            timeout_s: seconds, 0 or more.
             watched: whether the workflow was published with this gateway as its watcher.
         """
         deadline = time.monotonic() + timeout_s
@@ -321,9 +340,12 @@ class Gateway:
                     return Ended()
 
     async def _watch(self, workflow_id: str, deadline: float) -> bool:
-        """Register as a watcher at the owner; False when the workflow has ended.
+        """Register this gateway as a watcher at the workflow's owner.
 
-        While no owner drives the workflow, its row is read for its end.
+        While no owner drives the workflow, its row is read to learn whether it has ended.
+
+        Returns: False when the workflow has ended. True otherwise, even if the registration failed:
+        `wait_finished` also reads the row.
         """
         watch = Question(WatchRequest(workflow_id=workflow_id, watcher=self.owners.watcher), "")
 
@@ -338,10 +360,10 @@ class Gateway:
             return True
 
     def _watch_moved(self, shards: Collection[int]) -> None:
-        """Watch what is waited for in these shards again: their holders may not know who waits.
+        """Register again as a watcher of the awaited workflows of these shards.
 
-        A holder that was given its shard has heard it from the one before; after a crash it has
-        not.
+        A new owner learns the watchers only if the previous owner handed the shard off. After a
+        crash of the previous owner it does not know them.
         """
         for workflow_id in self._ends.awaited_in(shards):
             task = asyncio.get_running_loop().create_task(self._watch_again(workflow_id))
@@ -360,7 +382,7 @@ class Gateway:
         """Call a method of the timekeeper that takes no arguments.
 
         Raises:
-            ServiceError: OVERLOADED; it does not answer in time.
+            ServiceError: OVERLOADED when the timekeeper does not answer in time.
         """
         try:
             async with asyncio.timeout(PING_TIMEOUT_S):
@@ -379,10 +401,10 @@ class Gateway:
         return await self._health.get()
 
     async def is_ready(self) -> bool:
-        """Say whether this replica can serve: no other process is waited for but Postgres.
+        """Say whether this replica can serve: only Postgres must answer.
 
-        While a machine is lost the calls of `components` are late, on every other machine, too.
-        Cached as that.
+        The actors are not called. After the loss of a machine, calls to actors are slow on all
+        other machines too, and every replica would be unready. Cached for `HEALTH_AGE_MAX_S`.
         """
         return await self._readiness.get() == _HEALTHY
 
@@ -402,7 +424,7 @@ class Gateway:
         return {"ledger": ledger, "postgres": postgres, "workflows": workflows, **timekeepers}
 
     async def _check_timekeeper(self) -> dict[str, str]:
-        """Return the state of the timekeeper, and of what it watches."""
+        """Return the state of the timekeeper, and of each check that the timekeeper makes."""
         try:
             async with asyncio.timeout(PING_TIMEOUT_S):
                 told = await self._ask_timekeeper()

@@ -1,6 +1,7 @@
-"""Bounds a workflow's record: results beyond the bound are replaced by references.
+"""Limits the size of a workflow's record: results beyond the limit are replaced by references.
 
-Rows in, rows out; the ledger stores the bytes of references. Decision messages-and-large-values.
+The ledger stores the bytes that a reference names. This module only changes rows.
+Decision messages-and-large-values.
 """
 
 from __future__ import annotations
@@ -12,24 +13,24 @@ from core.json_text import write_json
 from core.workflow.events import BlobRef
 from ledger.reads.stored import RowDict, StoredWorkflow
 
-# A node's members without its measured columns: names, times, ids, the reference itself.
+# The assumed size of a node's other columns: names, times, ids, and the reference itself.
 _NODE_BYTES: Final = 1_000
 
 
 def bound_results(stored: StoredWorkflow, bytes_max: int) -> list[tuple[RowDict, BlobRef]]:
     """Keep results in node order while they fit; replace the others by references.
 
-    Returns: the nodes whose large results fit, with the references to resolve.
-
     Args:
-        stored: its nodes' rows are modified.
-        bytes_max: size limit of the whole record as JSON.
+        stored: the workflow. The rows of its nodes are modified.
+        bytes_max: the size limit of the whole record as JSON.
+
+    Returns: the nodes whose large results fit, each with the reference to resolve.
     """
     left = bytes_max - _size(stored.row.get("manifest")) - 2 * _size(stored.row.get("intent"))
     for node in stored.nodes:
         left -= _NODE_BYTES + _size(node["error"])
     for node in stored.nodes:
-        # Agents choose the size of their metrics.
+        # An agent decides how large its metrics are, so they may not fit.
         left = _clear_if_too_large(node, "metrics", left)
         left = _clear_if_too_large(node, "selection_json", left)
     resolved: list[tuple[RowDict, BlobRef]] = []
@@ -38,7 +39,8 @@ def bound_results(stored: StoredWorkflow, bytes_max: int) -> list[tuple[RowDict,
         if text is None and ref is None:
             continue
         size = _size(text) if text is not None else BlobRef.from_json(ref).size
-        # From the first that has no room none is shown: rows hold no more (`workflow_records.py`).
+        # After the first result that does not fit, no result is kept: the query of the rows stops
+        # at the same limit (`workflow_records` in ledger/features/workflow_reads.py).
         left = left - size if size <= left else -1
         if left >= 0 and text is None:
             resolved.append((node, BlobRef.from_json(ref)))

@@ -1,9 +1,10 @@
-"""Replaces a timekeeper that has stopped working, or that has died for good.
+"""Replaces a timekeeper that makes no progress, or that Ray no longer restarts.
 
-Ray starts it anew otherwise, but not one that is frozen, nor one whose rounds do not go on while it
-answers: nothing would watch the owners and the ledger. Every replica watches, so that one is made
-while any replica lives; making it is idempotent, and one that two replicas end at once is only
-started once more. Decisions process-liveness-and-standby and workflow-owners-and-shards.
+Ray restarts a timekeeper whose process has ended. Ray does not notice a frozen timekeeper, or one
+that answers but completes no rounds. Nothing would then watch the owners and the ledger. Every
+replica checks the timekeeper, so one living replica is enough. Two replicas may act at once:
+creating a timekeeper is idempotent, and ending it twice only restarts it once more. Decisions
+process-liveness-and-standby and workflow-owners-and-shards.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ PING_TIMEOUT_S: Final = 2.0
 
 
 class TimekeeperWatch:
-    """Asks the timekeeper every second how many rounds it has run.
+    """Reads every second how many rounds the timekeeper has run.
 
     Args:
-        settings: the deployment's, which a new timekeeper gets; `timekeeper_silence_ms`: how long
-            it may run none until it is replaced.
-        report: makes what this replica reports for the metrics.
+        settings: the deployment's settings, passed to a new timekeeper. A timekeeper that completes
+            no round for `timekeeper_silence_ms` is replaced.
+        report: returns the metrics that this replica reports to the timekeeper.
     """
 
     def __init__(self, settings: Settings, report: Callable[[], Report]) -> None:
@@ -43,7 +44,7 @@ class TimekeeperWatch:
         self._silence = Silence(settings.timekeeper_silence_ms, now_ms=monotonic_ms())
 
     async def run(self) -> None:
-        """Ask until cancelled."""
+        """Check the timekeeper until cancelled."""
         await every(CHECK_INTERVAL_S, self._check_once, "check of the timekeeper")
 
     async def _check_once(self) -> None:

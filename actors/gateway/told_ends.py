@@ -1,7 +1,7 @@
-"""The rows of a workflow that has succeeded, without a read.
+"""Builds the rows of a workflow that has succeeded, without a read of the database.
 
-Its publisher knows what it has sent; its owner tells the rest with the workflow's end. The rows are
-those that a read returns, so that one view shows both.
+The replica that published the workflow has the request; the owner sends the other values with the
+workflow's end. The rows equal those that a read returns, so one view shows both.
 Decision messages-and-large-values.
 """
 
@@ -16,11 +16,11 @@ from ledger.reads.stored import RowDict, StoredWorkflow
 
 
 def told_workflow(request: PublishRequest, end: WorkflowEnd) -> StoredWorkflow:
-    """Return the rows of a workflow, as far as its record shows them.
+    """Return the rows of a succeeded workflow, with the columns that its record shows.
 
     Args:
-        request: which it was published by.
-        end: what its owner told.
+        request: the request that published the workflow.
+        end: the end of the workflow, as its owner sent it.
     """
     row: RowDict = {
         "id": end.workflow_id,

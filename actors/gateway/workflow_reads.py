@@ -1,7 +1,7 @@
-"""A replica's reads of workflows: what many requests ask for at once travels as one query.
+"""A replica's reads of workflows: the reads of concurrent requests are batched into one query.
 
-Each kind of read has a queue of its own, in which callers take turns; a value that the database
-refuses fails its own read alone. Decision messages-and-large-values.
+Each kind of read has its own queue, which is served round robin over the callers. A value that the
+database refuses fails only its own read. Decision messages-and-large-values.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ledger.reads.stored import RowDict, StoredWorkflow, WorkflowHead
 
 RECORD_BYTES_MAX: Final = 4 * 1024 * 1024
 
-# Of records their bytes bound a batch too, by the largest of one record.
+# The most records of one batch. Its bytes are limited too, to the size limit of one record.
 RECORDS_BATCH = 32
 ENDINGS_BATCH = 1_000
 
@@ -38,10 +38,11 @@ class WorkflowReads:
     """Reads single workflows.
 
     Args:
-        settings: bounds.
-        reader: of the ledger's rows.
-        blobs: the texts of large results.
-        record_bytes_max: of a workflow record; results beyond it go by reference.
+        settings: gives the capacity of the queues.
+        reader: reads the ledger's rows.
+        blobs: reads the texts of large results.
+        record_bytes_max: the size limit of a workflow record as JSON. Results beyond it are
+            replaced by references.
     """
 
     def __init__(
@@ -78,21 +79,24 @@ class WorkflowReads:
         )
 
     async def head(self, workflow_id: str, caller_did: str) -> WorkflowHead | None:
-        """Return what decides whether a caller may see a workflow, None for an unknown one.
+        """Return a workflow's row and the facts that decide whether a caller may see it.
 
         Args:
-            caller_did: whose turn it takes; "" for the service itself.
+            caller_did: the caller in whose queue the read waits; "" for the service itself.
+
+        Returns: None for an unknown workflow.
         """
         return await self._heads.request((workflow_id, caller_did), caller_did)
 
     async def record(
         self, workflow_id: str, caller_did: str, record_bytes: int | None = None
     ) -> StoredWorkflow | None:
-        """Return a workflow's rows, None for an unknown one.
+        """Return a workflow's rows, None for an unknown workflow.
 
         Args:
-            caller_did: whose turn it takes: a caller's many records do not stand before another's.
-            record_bytes: those of its head, or more; None: it is looked up.
+            caller_did: the caller in whose queue the read waits. A caller with many reads does not
+                delay other callers.
+            record_bytes: `record_bytes` of the workflow's head, or more; None: it is read first.
         """
         if record_bytes is None:
             head = await self.head(workflow_id, caller_did)
@@ -102,34 +106,34 @@ class WorkflowReads:
         return await self._records.request((workflow_id, record_bytes), caller_did)
 
     async def dispatched_node(self, workflow_id: str, name: str) -> RowDict | None:
-        """Return the columns that the result tokens of a node derive from, None if unknown.
+        """Return the columns from which a node's result tokens derive, None for an unknown node.
 
         Args:
-            workflow_id: in its usual spelling.
+            workflow_id: in its canonical spelling.
         """
         return await self._dispatched.request((workflow_id, name))
 
     async def row(self, workflow_id: str) -> RowDict | None:
-        """Return a workflow's id, status and manifest alone, None for an unknown one.
+        """Return only a workflow's id, status and manifest, None for an unknown workflow.
 
         Args:
-            workflow_id: in its usual spelling.
+            workflow_id: in its canonical spelling.
         """
         return await self._rows.request(workflow_id)
 
     async def has_ended(self, workflow_id: str) -> bool:
-        """Return whether a workflow has ended, or does not exist.
+        """Say whether a workflow has ended or does not exist.
 
         Args:
-            workflow_id: in its usual spelling.
+            workflow_id: in its canonical spelling.
         """
         return await self._endings.request(workflow_id)
 
     async def load_results(self, stored: StoredWorkflow) -> None:
-        """Put the reasons of choices and the texts of large results into their rows.
+        """Put the selection reasons and the texts of large results into the nodes' rows.
 
-        Up to the bound of the record, for which reasons count as they are shown. They are computed
-        in slices: those of a thousand nodes take 60 ms.
+        Both stay within the size limit of the record, which counts the rendered reasons. Reasons
+        are rendered in slices of the loop: those of a thousand nodes take 60 ms.
 
         Raises:
             ServiceError: LEDGER_UNAVAILABLE.

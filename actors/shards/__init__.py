@@ -1,1 +1,1 @@
-"""The shards of one member: its lease, what it holds, how shards come and go."""
+"""The shards of one member: the member's lease, the shards that it holds, and their moves."""

@@ -1,8 +1,9 @@
-"""What the process of one workflow has instead of a membership: its parent's shard and epoch.
+"""The replacement of `Membership` in a child, a process that drives one workflow.
 
-It writes under its parent's member id and the epoch of one shard, and hands its dispatches to its
-parent, which sends them while it has a lease. So it needs no lease of its own. The ledger refuses
-its commands when another member holds the shard, and its parent ends it when it loses the shard.
+A child works for its parent, a pooled owner. Its commands carry the parent's member id and the
+epoch of one shard. The parent sends the child's dispatches while the parent's lease is valid, so a
+child needs no lease. When another member holds the shard, the ledger refuses the child's commands.
+The parent ends the child when it loses the shard.
 """
 
 from __future__ import annotations
@@ -14,7 +15,10 @@ from core.shards.lease_messages import FIRST_VERSION
 
 
 class Parentage(NamedTuple):
-    """Under which member, shard and epoch a process works; `child`: its name at its parent."""
+    """The member, shard and epoch under which a child works.
+
+    `member`: the parent's member id. `child`: the name of this child at its parent.
+    """
 
     member: str
     shard: int
@@ -23,11 +27,11 @@ class Parentage(NamedTuple):
 
 
 class ChildLease:
-    """Has the methods of `Membership` that an owner needs.
+    """Implements the methods of `Membership` that an owner needs.
 
     Args:
-        of: what this process works under.
-        on_ended: receives the reason when the shard is not the parent's any more.
+        of: the member, shard and epoch under which this process works.
+        on_ended: receives the reason when the parent no longer holds the shard.
     """
 
     cluster_version = FIRST_VERSION
@@ -37,14 +41,14 @@ class ChildLease:
         self._on_ended = on_ended
 
     def may_send(self) -> bool:
-        """Return True: what is sent goes to the parent."""
+        """Return True: dispatches go to the parent, which checks its own fence."""
         return True
 
     def note_answered(self, shard: int) -> None:
-        """Do nothing: the parent gives no shard in which this process works."""
+        """Do nothing: the parent does not hand off a shard while a child works in it."""
 
     def note_stale(self, shard: int, epoch: int) -> None:
-        """End this process: the ledger refused a command because another member has the shard."""
+        """End this process: the ledger refused a command because another member holds the shard."""
         self._on_ended(f"{self._of} holds shard {shard} no longer under epoch {epoch}")
 
     def start(self) -> None:

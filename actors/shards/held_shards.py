@@ -1,9 +1,11 @@
-"""The shards that one member holds, with their epochs: what every command of a workflow asks for.
+"""The shards that one member holds, with their epochs.
 
-A shard is held under an epoch, which its commands carry and the ledger compares. While a shard is
-being given it is frozen: it is still held, but not driven. Epochs of a shard only grow, so
-what is known of one tells how new other news of it is: an outcome that comes late, or an older map,
-never brings back a shard that was given or lost. Plain state; `membership.py` changes it.
+A member holds a shard under an epoch. Every command of the shard's workflows carries this epoch,
+and the ledger refuses an older one. A shard that is being handed off is frozen: the member still
+holds it, but does not drive its workflows. The epochs of a shard only grow. So a late outcome or an
+old map is recognised by its epoch, and never brings back a shard that was handed off or lost.
+
+This class only stores state; `membership.py` changes it.
 Decisions workflow-owners-and-shards and tests-and-benchmarks.
 """
 
@@ -13,18 +15,18 @@ from core.shards.shard import shard_of
 
 
 class HeldShards:
-    """What one member holds.
+    """The shards that one member holds.
 
     Args:
-        member: its id, new with each start of a process.
+        member: the member's id. Each start of a process has a new one.
     """
 
     def __init__(self, member: str) -> None:
         self.member = member
         self._epochs: dict[int, int] = {}
         self._frozen: set[int] = set()
-        # By shard, the newest epoch that is known under which this member does not hold it: another
-        # does, or this one did. Only under a later epoch may it come to hold the shard.
+        # By shard: the newest known epoch under which another member holds or held the shard, or
+        # this member held it in the past. This member can hold the shard only under a later epoch.
         self._others: dict[int, int] = {}
 
     def __len__(self) -> int:
@@ -34,52 +36,55 @@ class HeldShards:
         return shard in self._epochs
 
     def epoch(self, shard: int) -> int:
-        """Return the epoch under which a shard is held, 0 when it is not."""
+        """Return the epoch under which a shard is held, 0 if it is not held."""
         return self._epochs.get(shard, 0)
 
     def epoch_of(self, workflow_id: str) -> int:
-        """Return the epoch of a workflow's shard, 0 when it is not held."""
+        """Return the epoch of a workflow's shard, 0 if the shard is not held."""
         return self._epochs.get(shard_of(workflow_id), 0)
 
     def is_held(self, workflow_id: str) -> bool:
-        """Say whether a workflow's shard is held."""
+        """Say whether this member holds a workflow's shard."""
         return shard_of(workflow_id) in self._epochs
 
     def is_frozen(self, workflow_id: str) -> bool:
-        """Say whether a workflow's shard is being given."""
+        """Say whether a workflow's shard is frozen."""
         return shard_of(workflow_id) in self._frozen
 
     def frozen(self) -> tuple[int, ...]:
-        """Return the shards that are being given."""
+        """Return the frozen shards."""
         return tuple(self._frozen)
 
     def is_news(self, shard: int, epoch: int) -> bool:
-        """Say whether a shard that this member holds under an epoch is not held so already.
+        """Say whether an epoch of a shard is later than every epoch known here.
 
-        False as well for an epoch under which it was held once.
+        False also for an epoch under which this member held the shard in the past.
         """
         return epoch > max(self._others.get(shard, -1), self._epochs.get(shard, 0))
 
     def add(self, shard: int, epoch: int) -> None:
-        """Hold a shard under an epoch that is news; what was held of it was dropped before."""
+        """Add a shard under a later epoch (`is_news`); it must not be held under an older one."""
         assert shard not in self._epochs and self.is_news(shard, epoch), (shard, epoch)
         self._epochs[shard] = epoch
 
     def drop(self, shard: int) -> None:
-        """Hold a shard no longer."""
+        """Remove a shard that this member no longer holds."""
         epoch = self._epochs.pop(shard)
         self._frozen.discard(shard)
         self.note_other(shard, epoch)
 
     def note_other(self, shard: int, epoch: int) -> None:
-        """Note that a shard is another's, or no member's, or was this member's, under an epoch."""
+        """Note an epoch under which this member does not hold the shard.
+
+        Another member or no member holds it, or this member held it in the past.
+        """
         self._others[shard] = max(epoch, self._others.get(shard, epoch))
 
     def freeze(self, shard: int) -> None:
-        """Begin nothing new in a shard that is held."""
+        """Stop driving the workflows of a held shard, because it is being handed off."""
         assert shard in self._epochs, shard
         self._frozen.add(shard)
 
     def thaw(self, shard: int) -> None:
-        """Take up a shard again that was frozen."""
+        """Allow a frozen shard's workflows to be driven again."""
         self._frozen.discard(shard)

@@ -1,23 +1,28 @@
-"""One member's part in the cluster: it renews its lease, takes and gives shards, fences itself.
+"""One member of the cluster: renews its lease, takes and gives shards, and fences itself.
 
-Theory of operation. Twice a second a renewal goes to the ledger and brings the map of shards back.
-The map is compared with what is held here: what the ledger says is this member's is held from then
-on, what it says is another's is dropped. Epochs tell which of two news of a shard is newer, so an
-outcome that is late and a map that is old change nothing (`held_shards.py`). Then each member
-computes for itself which shards it should take and give (`core/shards/assignment.py`); two commands
-move them, and only the ledger's answer counts. An answer of a ledger that does not know yet what
-this member knew when it asked is none: another ledger is the head.
+To give a shard is to hand it off to another member. To take a shard is to become its holder after
+its previous holder has ended.
 
-A shard that is to be given drains first: gateways choose other shards for new workflows, and it is
-given when none of its calls of agents is open, or after `drain_ms`. From then on it is frozen until
-the outcome of its Give is known, whatever a map says meanwhile: its workflows are driven no longer,
-and the member that holds it afterwards restores them from their rows and tries open calls again.
+Theory of operation. Twice a second the member sends a renewal to the ledger. The reply contains the
+map of shards. The member compares the map with the shards that it holds. It adds the shards that
+the map assigns to it, and drops those that the map assigns to other members. Epochs decide which of
+two statements about a shard is newer, so a late outcome or an old map changes nothing
+(`held_shards.py`). Then the member computes which shards it should take and give
+(`core/shards/assignment.py`). Two commands, TakeShards and GiveShards, move shards, and only the
+ledger's outcome counts. A reply is ignored if its map is older than the one that this member knew
+when it sent the renewal: that ledger is behind, and another one is the writer.
 
-Several renewals may be under way, and their answers may come in another order.
+A shard drains before it is given. Gateways choose other shards for new workflows. The shard is
+given when it has no open calls to agents, or after `drain_ms`. Then it is frozen until the outcome
+of its GiveShards is known, even if a map says otherwise in the meantime. A frozen shard's workflows
+are not driven. The next holder restores them from their rows and repeats their open calls.
 
-Before anything is sent to an agent `may_send` is asked (`self_fence.py`).
+Several renewals may be in flight, and their replies may arrive in another order.
 
-Knows neither Ray nor rows. Decisions workflow-owners-and-shards and tests-and-benchmarks.
+Before a process sends anything to an agent, it calls `may_send` (`self_fence.py`).
+
+This module knows neither Ray nor rows. Decisions workflow-owners-and-shards and
+tests-and-benchmarks.
 """
 
 from __future__ import annotations
@@ -45,56 +50,56 @@ from ledger.features.shards import GiveShards, TakeShards
 log = logging.getLogger("callboard.membership")
 
 RENEWAL_TIMEOUT_S: Final = 2.0
-# Shards that are given at the same time.
+# The most shards that a member gives at the same time.
 GIVES_MAX: Final = 16
 
 
 class ShardWork(Protocol):
-    """What a member does with its shards."""
+    """The work that a process does for its shards; `Membership` calls these methods."""
 
     def load(self) -> int:
-        """Return how many unfinished workflows are driven here."""
+        """Return the number of unfinished workflows that this process drives."""
 
     def open_calls(self) -> int:
-        """Return how many calls of agents would be lost with this process now."""
+        """Return the number of calls to agents that would be lost if this process ended now."""
 
     def taken(self, shards: Sequence[int]) -> None:
-        """Restore the workflows of these shards, which are held from now on."""
+        """Restore the workflows of these shards, which this member now holds."""
 
     def lost(self, shards: Sequence[int]) -> None:
-        """Drop these shards' workflows at once: another member drives them."""
+        """Drop these shards' workflows at once, because another member drives them."""
 
     def may_give(self, shard: int) -> bool:
-        """Say whether a shard may be given: it is restored, and driven by this process alone."""
+        """Say whether a shard may be given: it is restored, and no child works in it."""
 
     def is_idle(self, shard: int) -> bool:
-        """Say whether no call of an agent is open for a shard's workflows."""
+        """Say whether a shard's workflows have no open calls to agents."""
 
     def frozen(self, shard: int) -> None:
-        """Drop a shard's workflows, because the shard is given away; their agents are not told."""
+        """Drop the workflows of a shard that is being given, without notice to their agents."""
 
     async def settled(self, shard: int) -> None:
-        """Return when no command of a frozen shard is without its outcome, or it is not held."""
+        """Return when every command of a frozen shard has its outcome, or it is not held."""
 
     def unfenced(self) -> None:
-        """Send what has waited for a renewal to be acknowledged."""
+        """Send the dispatches that waited while this member was fenced."""
 
     def members_changed(self, members: Sequence[MemberView]) -> None:
-        """Share agents with these members, and send dispatches through them."""
+        """Share agents' capacity with these members, and send dispatches through them."""
 
 
 class Membership:
-    """The lease of one member and its moves.
+    """The lease of one member and the moves of its shards.
 
     Args:
-        held: what it holds; changed here only.
-        work: what is done with shards.
+        held: the shards that the member holds. Only this class changes it.
+        work: the work that the process does for its shards.
         renew: sends a renewal; raises when the ledger does not acknowledge it.
-        commit: commits a command; never refuses, has no deadline of its own.
+        commit: commits a command; returns its outcome, however long that takes.
         boot_ms: a monotonic clock that runs while the machine or the process is suspended.
-        on_ended: receives the reason when the ledger does not know this member any more: its
-            process ends, and a successor is a new member.
-        drain_ms: how long open calls may keep a shard here that is to be given.
+        on_ended: receives the reason when the ledger no longer knows this member. The process then
+            ends, and its successor is a new member.
+        drain_ms: how long a shard that is to be given waits for its open calls, milliseconds.
     """
 
     def __init__(
@@ -117,52 +122,55 @@ class Membership:
         self._drain_ms = drain_ms
         self._members: tuple[MemberView, ...] = ()
         self._shards: tuple[HeldShard, ...] = ()
-        # Of the code that all of the cluster understands; what only later code does is not written.
+        # The version that all processes of the cluster understand. Nothing is written that needs
+        # newer code to be read.
         self.cluster_version = FIRST_VERSION
         self._map_version = 0
-        # The newest version of the map that an outcome of this member's has told.
+        # The newest map version in an outcome of this member's commands.
         self._told_version = 0
-        # The highest that leases have told; a ledger that is behind them stops.
+        # The highest values in this member's leases. A ledger that is behind them stops.
         self._seen_epoch = self._seen_audit_id = 0
         self._fence = SelfFence(boot_ms)
         self._is_ended = False
         self._moves = 0
         self._due = Moves((), ())
-        self._moves_seen: object = None  # what `_due` was worked out from
+        self._moves_seen: object = None  # the state from which `_due` was computed
         self._taking: asyncio.Task[None] | None = None
         self._giving: dict[int, asyncio.Task[None]] = {}
-        self._drains_ms: dict[int, int] = {}  # by shard that is to be given, since when
-        self._answered: set[int] = set()  # of them, those that are looked at in this turn
-        self._unreported: list[int] = []  # lost shards that no line of the log names yet
+        self._drains_ms: dict[int, int] = {}  # by draining shard: when it began to drain
+        self._answered: set[int] = set()  # draining shards that are checked in this turn
+        self._unreported: list[int] = []  # lost shards that were not logged yet
         self._renewing: set[asyncio.Task[None]] = set()
         self._loop: asyncio.Task[None] | None = None
 
     def may_send(self) -> bool:
-        """Say whether this member may send anything new to agents; False: it is fenced."""
+        """Say whether this member may send anything new to agents; False if it is fenced."""
         return self._fence.may_send()
 
     @property
     def _is_empty(self) -> bool:
-        """Whether this member is DRAINING and holds nothing, nor will."""
+        """Whether this member is DRAINING, holds no shard, and is moving none."""
         own = next((one for one in self._members if one.member == self._held.member), None)
         is_moving = self._taking is not None or bool(self._giving)
         is_draining = own is not None and own.state is MemberState.DRAINING
         return is_draining and not is_moving and not len(self._held)
 
     def note_moved(self, outcome: Outcome) -> None:
-        """Note that this member has registered, or moved shards: a ledger without that is behind.
+        """Note the map version of an applied command that registered this member or moved shards.
+
+        Leases with an older map are ignored from then on, because their ledger is behind.
 
         Args:
-            outcome: of its command, which was applied.
+            outcome: the outcome of the applied command.
         """
         self._told_version = max(self._told_version, int(outcome.result["mapVersion"]))
 
     def start(self) -> None:
-        """Renew from now on, until `close`; the member must be registered."""
+        """Start to renew the lease, until `close`; the member must be registered."""
         self._loop = asyncio.get_running_loop().create_task(self._run())
 
     async def close(self) -> None:
-        """End every task; a shard that is being given stays frozen."""
+        """Cancel every task; a shard that is being given stays frozen."""
         several = (self._loop, self._taking, *self._giving.values(), *self._renewing)
         tasks = [task for task in several if task is not None]
         for task in tasks:
@@ -170,13 +178,13 @@ class Membership:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def note_stale(self, shard: int, epoch: int) -> None:
-        """Note that the ledger refused a command as of another's shard: drop that shard alone.
+        """Drop a shard, because the ledger refused a command: another member holds the shard.
 
-        Not when it is held under a newer one: then the command came of what was held before. Nor
-        when it is being given, because the outcome of the Give follows.
+        The shard is not dropped if it is now held under a newer epoch than the command's. It is
+        also not dropped while it is being given, because the outcome of GiveShards follows.
 
         Args:
-            epoch: that the command carried, 0 for a shard that was not held.
+            epoch: the epoch that the command carried, 0 for a shard that was not held.
         """
         if epoch and self._held.epoch(shard) == epoch and shard not in self._giving:
             self._drop([shard])
@@ -184,7 +192,7 @@ class Membership:
     # -- renewing ---------------------------------------------------------------------------------
 
     async def _run(self) -> None:
-        """Send a renewal in every interval, whatever became of the last ones."""
+        """Send a renewal in every interval, even if earlier ones have no reply yet."""
         while True:
             task = asyncio.get_running_loop().create_task(self._renew_safely())
             self._renewing.add(task)
@@ -198,7 +206,7 @@ class Membership:
             log.exception("renewal failed member=%s", self._held.member)
 
     async def renew_once(self) -> None:
-        """Renew the lease and act on what the ledger says."""
+        """Renew the lease and act on the ledger's reply."""
         self._report_lost()
         sent_ms, known_version = self._boot_ms(), max(self._map_version, self._told_version)
         open_calls = self._work.open_calls()
@@ -214,7 +222,7 @@ class Membership:
         try:
             async with asyncio.timeout(RENEWAL_TIMEOUT_S):
                 lease = await self._renew(renewal)
-        except Exception as error:  # the edge to another process: the next renewal is soon
+        except Exception as error:  # the edge to another process: the next renewal follows soon
             log.info("no lease member=%s error=%s", self._held.member, type(error).__name__)
             return
         if lease.map_version < known_version:
@@ -234,7 +242,7 @@ class Membership:
                 self._work.members_changed(lease.members)
             if lease.shards:
                 self._shards, self._map_version = lease.shards, lease.map_version
-                self._compare()  # what only outcomes change, those compare
+                self._compare()
             self.cluster_version = lease.cluster_version
         self._begin_take()
         self._begin_gives()
@@ -242,7 +250,10 @@ class Membership:
             self._work.unfenced()
 
     def _report_lost(self) -> None:
-        """Log the shards lost since the last renewal: one loss shows in a command of each."""
+        """Log the shards lost since the last renewal, in one line.
+
+        Shards lost together are noticed one by one, by a refused command of each.
+        """
         if self._unreported:
             shards = ",".join(map(str, sorted(self._unreported)))
             log.warning("shards lost member=%s shards=%s", self._held.member, shards)
@@ -256,13 +267,13 @@ class Membership:
     # -- comparing --------------------------------------------------------------------------------
 
     def _compare(self) -> None:
-        """Hold what the map says is this member's, drop what it says is another's."""
+        """Add the shards that the map assigns to this member; drop those of other members."""
         mine: dict[int, int] = {}
         lost: list[int] = []
         frozen = self._held.frozen()
         for shard, seen in enumerate(self._shards):
             if shard in frozen and shard in self._giving:
-                continue  # the outcome of its Give tells
+                continue  # the outcome of its GiveShards decides
             if seen.member == self._held.member:
                 mine[shard] = seen.epoch
                 continue
@@ -274,7 +285,7 @@ class Membership:
 
     def _hold(self, epochs: dict[int, int]) -> None:
         new = [shard for shard, epoch in epochs.items() if self._held.is_news(shard, epoch)]
-        self._drop([shard for shard in new if shard in self._held])  # of an older epoch
+        self._drop([shard for shard in new if shard in self._held])  # held under an older epoch
         for shard in new:
             self._held.add(shard, epochs[shard])
         if new:
@@ -291,9 +302,10 @@ class Membership:
     # -- moving -----------------------------------------------------------------------------------
 
     def _due_moves(self) -> Moves:
-        """Return what this member should do; anew only when the map or who may hold shards changed.
+        """Return the shards that this member should take and give.
 
-        Members' loads and silences change with each renewal, and there are as many shards as ever.
+        The moves are computed again only when the map, or a member's liveness or state, has
+        changed. Members' loads change with each renewal, but the moves do not depend on loads.
         """
         seen = (
             self._map_version,
@@ -311,7 +323,7 @@ class Membership:
                 self._taking = asyncio.get_running_loop().create_task(self._take(shards))
 
     def _begin_gives(self) -> None:
-        """Give the shards that have drained, a few at a time."""
+        """Begin to give the shards that have drained, at most `GIVES_MAX` at a time."""
         give, now_ms = self._due_moves().give, self._boot_ms()
         self._drains_ms = {shard: self._drains_ms.get(shard, now_ms) for shard, _ in give}
         for shard, to in give:
@@ -321,7 +333,10 @@ class Membership:
                 self._begin_give(shard, to)
 
     def note_answered(self, shard: int) -> None:
-        """Note that an agent has answered: its shard may have no open call until the next step."""
+        """Note that an agent of a shard has answered; give the shard if it has drained.
+
+        The check runs in the next turn of the loop: the workflow's next step may open a new call.
+        """
         if shard in self._drains_ms and shard not in self._answered:
             self._answered.add(shard)
             asyncio.get_running_loop().call_soon(self._give_answered, shard)
@@ -364,7 +379,7 @@ class Membership:
         self._hold(taken)
 
     async def _give(self, shard: int, to: MemberView) -> None:
-        """Give a frozen shard away, or restore it."""
+        """Give a frozen shard; restore its workflows if the ledger refuses."""
         epoch = self._held.epoch(shard)
         is_given = False
         try:
@@ -373,7 +388,7 @@ class Membership:
                 is_given = await self._commit_give(shard, epoch, to)
         finally:
             del self._giving[shard]
-        self._compare()  # what a map has told meanwhile
+        self._compare()  # a map that arrived meanwhile was not compared for this shard
         if is_given:
             self._begin_gives()
         elif self._held.epoch(shard) == epoch:
@@ -381,7 +396,7 @@ class Membership:
             self._work.taken([shard])
 
     async def _commit_give(self, shard: int, epoch: int, to: MemberView) -> bool:
-        """Give a shard away; return whether it is another's now, False when that was refused."""
+        """Commit GiveShards; return False if it was refused, True if the shard is another's."""
         outcome = await self._commit(
             GiveShards(
                 key=self._key("give"),
@@ -394,7 +409,7 @@ class Membership:
             log.info("give refused shard=%d outcome=%s", shard, outcome)
             return False
         self.note_moved(outcome)
-        if self._held.epoch(shard) == epoch:  # else a command of it was refused meanwhile
+        if self._held.epoch(shard) == epoch:  # else the shard was lost and dropped meanwhile
             if shard in outcome.result["given"]:
                 self._held.drop(shard)
             else:

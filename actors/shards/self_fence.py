@@ -1,8 +1,8 @@
-"""Whether a process may send anything new to agents, by what the ledger has acknowledged.
+"""Decides whether a process may send anything new to agents, by its last acknowledged renewal.
 
-Its last acknowledged renewal must have been *sent* at most 2.5 s ago, on a clock that runs while
-the process is suspended. So one that was frozen or cut off sends nothing for a shard that another
-member has taken. Decision workflow-owners-and-shards.
+The last renewal that the ledger acknowledged must have been *sent* at most 2.5 s ago, on a clock
+that runs while the process is suspended. So a process that was frozen, or cut off from the ledger,
+sends nothing for a shard that another member has taken. Decision workflow-owners-and-shards.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from core.shards.leases import SELF_FENCE_MS
 
 
 class SelfFence:
-    """The fence of one process; it is fenced until something is acknowledged.
+    """The fence of one process. The process is fenced until its first renewal is acknowledged.
 
     Args:
         boot_ms: a monotonic clock that runs while the machine or the process is suspended.
@@ -25,22 +25,22 @@ class SelfFence:
         self._has_refused = False
 
     def may_send(self) -> bool:
-        """Say whether anything new may be sent now; what may not waits for `has_ended`."""
+        """Say whether anything new may be sent now; if not, the sender waits for `has_ended`."""
         is_open = self._is_open()
         self._has_refused |= not is_open
         return is_open
 
     def acknowledge(self, sent_ms: int) -> None:
-        """Note an acknowledged renewal; answers may come in another order than the questions.
+        """Note an acknowledged renewal; acknowledgements may arrive in any order.
 
         Args:
-            sent_ms: when it was sent, by `boot_ms`.
+            sent_ms: when the renewal was sent, by `boot_ms`.
         """
         known_ms = self._acknowledged_ms
         self._acknowledged_ms = sent_ms if known_ms is None else max(sent_ms, known_ms)
 
     def has_ended(self) -> bool:
-        """Say once whether what could not be sent may be sent now."""
+        """Say whether the fence has opened after `may_send` refused; True once per refusal."""
         has_ended = self._has_refused and self._is_open()
         self._has_refused &= not has_ended
         return has_ended

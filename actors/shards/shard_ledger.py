@@ -1,9 +1,9 @@
-"""The ledger as a runner sees it: knows which commands of each shard have no outcome yet.
+"""A runner's access to the ledger: counts the commands of each shard that have no outcome yet.
 
-A shard is handed over when none of its commands is open. A command that the ledger refuses as STALE
-tells that its shard is another member's now; that shard is dropped before the command's own
-callback runs, so that the callback finds the workflow as not driven here. The commands of restored
-pages are counted besides, so that few of them are open. Implements `LedgerPort`.
+A shard is handed off when all of its commands have outcomes. If the ledger refuses a command as
+STALE, another member holds the command's shard. The shard is dropped before the command's callback
+runs, so the callback finds that the workflow is not driven here. The commands of a restore are also
+counted on their own, which limits how many of them are open. Implements `LedgerPort`.
 Decision workflow-owners-and-shards.
 """
 
@@ -44,7 +44,7 @@ class ShardLedger:
 
     def submit(self, command: Command, done: Callable[[Outcome], None], payer: str = "") -> None:
         """Implement `LedgerPort` for the commands of workflows."""
-        of: Any = command  # a command of a workflow, of which a runner has no others
+        of: Any = command  # a runner submits only commands that carry a workflow id and an epoch
         shard, epoch = shard_of(of.workflow_id), of.shard_epoch
         self._open[shard] = self._open.get(shard, 0) + 1
         if self._is_counting:
@@ -59,7 +59,7 @@ class ShardLedger:
             if outcome.status is OutcomeStatus.STALE:
                 self._on_stale(shard, epoch)
             done(outcome)
-        finally:  # what `done` submits is counted before this one is not
+        finally:  # last, so the count stays above 0 if `done` submits the next command
             self._open[shard] -= 1
             if not self._open[shard]:
                 del self._open[shard]
@@ -74,7 +74,7 @@ class ShardLedger:
 
     @contextmanager
     def counting(self) -> Iterator[None]:
-        """Count what is submitted in this block, which may not await."""
+        """Count the commands that are submitted in this block. The block must not await."""
         self._is_counting = True
         try:
             yield
@@ -82,13 +82,13 @@ class ShardLedger:
             self._is_counting = False
 
     async def wait_counted(self, most: int) -> None:
-        """Return when at most so many of the counted commands have no outcome."""
+        """Return when at most `most` of the counted commands have no outcome."""
         while self._counted > most:
             self._answered.clear()
             await self._answered.wait()
 
     async def settled(self, shard: int) -> None:
-        """Return when no command of a shard is without its outcome."""
+        """Return when every command of a shard has its outcome."""
         if shard not in self._open:
             return
         waiting = self._settled.get(shard)

@@ -1,1 +1,1 @@
-"""Workflows as their owner's process knows them: one by one, by shard, quarantined, restored."""
+"""The owner process's workflows: running, grouped by shard, quarantined, restored from rows."""

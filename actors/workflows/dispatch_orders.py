@@ -1,7 +1,8 @@
 """Builds and sends dispatch orders, and builds the events of dispatches that fail.
 
-A workflow's machine, the agent's entry and the action in; a `DispatchOrder`, which any process can
-send, or the event of its failure out. Reference: features.md (Dispatch, Verification).
+A `DispatchOrder` is built from the workflow's machine, the agent's directory entry and the action.
+Any process can send it. If no order can be built, the result is the event of the failed dispatch.
+Reference: features.md (Dispatch, Verification).
 """
 
 from __future__ import annotations
@@ -45,11 +46,16 @@ _UNSENT = "\x00unsent"
 
 
 class OrderSender:
-    """Sends the orders of an owner's workflows, of each as many in one turn of the loop as fit.
+    """Sends the orders of an owner's workflows.
+
+    Each workflow sends a limited number of orders in one turn of the event loop (`SENT_US_MAX`).
 
     Args:
+        directory: the agents' entries.
+        dispatcher: sends an order to its agent.
+        clock: time and timers.
         receive: receives the events of each order.
-        guard: calls what works on a workflow; an exception quarantines that workflow.
+        guard: calls a function that works on a workflow. An exception quarantines the workflow.
     """
 
     def __init__(
@@ -68,18 +74,18 @@ class OrderSender:
         self._guard = guard
 
     def send(self, run: RunningWorkflow, actions: Iterable[DispatchNode]) -> None:
-        """Send what waits and these, as far as it is for one turn of the loop; the rest later."""
+        """Queue dispatches; send as many as one turn of the loop allows, the others later."""
         run.unsent += actions
         if _UNSENT not in run.timers:
             self._send_unsent(run)
 
     def release(self, order: DispatchOrder, event: Event) -> None:
-        """Free what an order holds at its agent; note whether the agent has taken it.
+        """Free the order's place at its agent; note in the directory how the agent has replied.
 
-        Count a refusal of inputs there is no schema for.
+        The agent has taken, refused or declined the order.
 
         Args:
-            event: the order's last.
+            event: the event that ended the order.
         """
         self._dispatcher.release(order)
         did, directory = order.agent_did, self._directory
@@ -90,7 +96,8 @@ class OrderSender:
             directory.note_taken(did)
         elif failure.is_refusal and failure.is_spared and not order.is_verification:
             directory.note_refusal(did)
-        elif failure.is_declined and failure.details != UNHEALTHY:  # a circuit may be one payer's
+        elif failure.is_declined and failure.details != UNHEALTHY:
+            # An open circuit is left out: it may concern only one payer.
             until_ms = directory.note_declined(did, failure.retry_after_ms, event.at_ms)
             if until_ms is not None:
                 self._clock.call_at(until_ms, directory.note_back, did)
@@ -162,7 +169,7 @@ def build_order(
         key_version=machine.node(action.node).key_version,
         is_cut_short=action.timeout_ms < node.timeout_ms,
         ends_ms=machine.deadline_ms,
-        # A verifier's inputs and verdict have forms of their own.
+        # A verifier's inputs and verdict have fixed formats, so the card's schemas do not apply.
         input_schema="" if verify_attempt else entry.input_schemas.get(capability_id, ""),
         output_schema="" if verify_attempt else entry.output_schemas.get(capability_id, ""),
         capability_version=entry.versions.get(capability_id, ""),
@@ -176,7 +183,10 @@ def build_order(
 def _peer_terms(
     machine: WorkflowMachine, node: CompiledNode, entry: AgentEntry
 ) -> OrderTerms | None:
-    """Return the terms of an order to a peer, which may charge the price less the fee here."""
+    """Return the terms of an order to a peer, None for an agent of this deployment.
+
+    The peer may charge at most the node's price limit minus this deployment's fee.
+    """
     peer, fee_bps = entry.peer, entry.fee_bps
     if peer is None:
         return None
@@ -194,7 +204,10 @@ def _peer_terms(
 def _input_sources(
     machine: WorkflowMachine, action: DispatchNode, *, is_for_peer: bool
 ) -> InputSources:
-    """Return what the inputs of a dispatch are made of. A peer gets no results of parents."""
+    """Return the sources of a dispatch's inputs.
+
+    A peer gets only the results that mappings name, not all results of the node's parents.
+    """
     node, results = machine.compiled.nodes[action.node], machine.results_for(action.node)
     if action.verify_attempt:
         return mapped_sources(node, results, machine.node(action.node).result)
@@ -206,8 +219,8 @@ def rebuild_accepted_orders(
 ) -> list[DispatchOrder]:
     """Return the accepted, unfinished orders of a restored workflow.
 
-    Another process sent them, so they carry only the members that holding and cancelling need.
-    Orders of agents deregistered since are left out.
+    Another process sent these orders. The rebuilt ones have only the fields that are needed to hold
+    them and to cancel them. Orders of agents that have been deregistered are left out.
     """
     machine = run.machine
     orders = []
@@ -234,7 +247,9 @@ def rebuild_accepted_orders(
 def rebuild_order_to_judge(run: RunningWorkflow, name: str) -> DispatchOrder | None:
     """Return the order of an accepted attempt whose agent was deregistered before a restore.
 
-    It carries what judging the result needs. None without an accepted attempt.
+    The order has only the fields that are needed to judge the result.
+
+    Returns: None when the node has no accepted attempt that waits for its result.
     """
     state, node = run.machine.node(name), run.machine.compiled.nodes[name]
     if not state.is_accepted or state.has_result or state.agent_did is None:
@@ -246,7 +261,7 @@ def rebuild_order_to_judge(run: RunningWorkflow, name: str) -> DispatchOrder | N
 def _rebuild_order(
     run: RunningWorkflow, name: str, agent_did: str, timeout_ms: int
 ) -> DispatchOrder:
-    """Return the order of a node's open attempt, without an address of its agent."""
+    """Return the order of a node's open attempt, without the agent's URLs and secret."""
     return DispatchOrder(
         workflow_id=run.workflow_id,
         task_id=run.task_id,

@@ -1,8 +1,9 @@
-"""Whether an owner takes one more workflow of a payer, beside what all payers have here.
+"""Admission control of one owner: whether a payer may publish one more workflow.
 
-Only publishes are refused: what was accepted goes on, however much waits. Each payer has a share of
-the owner's room for workflows, for dispatches that wait and for commands that wait for the ledger,
-so that a payer that fills its share leaves others theirs. Decision ledger-writer.
+Only publishes are refused. Accepted workflows continue, however long the queues are. Three limits
+apply: unfinished workflows, waiting dispatches, and commands that wait for the ledger. Each payer
+has a share of each limit, so one payer cannot use up the room of the others.
+Decision ledger-writer.
 """
 
 from __future__ import annotations
@@ -14,21 +15,21 @@ from core.errors import ErrorCode, ServiceError
 from core.market.sharing.fair_share import Held, has_room
 from core.settings import Settings
 
-# Dispatches that wait at one owner.
+# The most dispatches that may wait at one owner, of all payers.
 DISPATCHES_MAX: Final = 100_000
 
 
 class Door:
-    """Knows what each payer has at one owner.
+    """Counts the work of each payer at one owner, and refuses publishes beyond the limits.
 
-    `unfinished`: the workflows of each payer, quarantined ones too. `opening`: the dispatches that
-    wait for the commit of a publish.
+    `unfinished`: the number of unfinished workflows per payer, quarantined ones included.
+    `opening`: the number of dispatches per payer that wait for the commit of their publish.
 
     Args:
-        settings: the room for workflows.
-        dispatcher: knows the dispatches that wait.
-        ledger: knows the commands that wait.
-        dispatches_max: dispatches that may wait.
+        settings: `workflows_per_actor_max` is the limit of unfinished workflows.
+        dispatcher: counts the waiting dispatches.
+        ledger: knows whether a payer's share of its queue is full.
+        dispatches_max: the most dispatches that may wait, of all payers.
     """
 
     def __init__(
@@ -47,7 +48,7 @@ class Door:
         self.opening = Held()
 
     def refusal(self, payer: str) -> ServiceError | None:
-        """Return why a payer may not begin one more workflow now, None when it may."""
+        """Return the error if a payer may not publish one more workflow now, None if it may."""
         held, taken = self.unfinished.of(payer), self.unfinished.total
         if not has_room(held, taken, self._workflows_max):
             return _overloaded(held, taken, "workflows run", self._workflows_max)

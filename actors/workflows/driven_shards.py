@@ -1,6 +1,7 @@
-"""A runner's workflows by shard: which have open calls, and how they are dropped.
+"""A runner's workflows by shard: whether a shard has open calls, and how its workflows are dropped.
 
-Knows no lease and no ledger: `membership.py` says when, the runner's callback stops a run.
+This module knows neither leases nor the ledger. `membership.py` decides when shards are dropped;
+a callback of the runner stops each run.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ class DrivenShards:
     """The shards of one runner's workflows.
 
     Args:
-        running: the workflows that are driven.
-        quarantine: those that are not driven on.
-        dispatcher: has their orders.
-        stop: stops a run that is driven no longer, with its orders and timers.
+        running: the workflows that the runner drives.
+        quarantine: the quarantined workflows, which it does not drive.
+        dispatcher: holds the workflows' orders.
+        stop: stops a run that was dropped: its timers and its remaining orders.
     """
 
     def __init__(
@@ -36,9 +37,10 @@ class DrivenShards:
         self._stop = stop
 
     def is_idle(self, shard: int) -> bool:
-        """Say whether no call of a shard would be lost if its workflows were dropped now.
+        """Say whether no call to an agent would be lost if the shard's workflows were dropped now.
 
-        What an agent has accepted it hands in, at whichever member holds the shard then.
+        Accepted orders do not count: the agent sends the result later, and the member that holds
+        the shard at that time receives it.
         """
         return all(
             run.machine.node(node).is_accepted and not is_verification
@@ -47,13 +49,14 @@ class DrivenShards:
         )
 
     def drop(self, shards: Collection[int], *, is_told: bool = True) -> Iterator[None]:
-        """Drive the workflows of these shards no longer, because another member does or will.
+        """Stop driving the workflows of these shards, because another member drives them.
 
-        At once nothing is heard of them; the generator ends their orders, one workflow per step.
+        The workflows receive no events after this call. The returned generator then ends their
+        orders, one workflow per step.
 
         Args:
-            is_told: agents get a cancel notice. None for a shard that is given away: the notice
-                could end the call that the next member repeats under the same key.
+            is_told: whether the agents get a cancel notice. False for a shard that is handed off:
+                the notice could end the call that the next member repeats under the same key.
         """
         lost = self._running.of_shards(shards)
         for run in lost:
@@ -64,7 +67,7 @@ class DrivenShards:
 
     def _stop_runs(self, runs: Sequence[RunningWorkflow], *, is_told: bool) -> Iterator[None]:
         for run in runs:
-            # What an agent has accepted it hands in at the member that drives its workflow now.
+            # An accepted order goes on: the agent sends its result to the next member.
             for node, is_verification in list(run.orders):
                 if run.machine.node(node).is_accepted:
                     self._dispatcher.release(run.orders.pop((node, is_verification)))

@@ -1,10 +1,10 @@
-"""What a publish is told by the schemas of agents: mappings that cannot fit, and warnings.
+"""Checks a publish against the agents' schemas: refuses mappings that cannot fit, adds warnings.
 
-A mapping is refused when, for every pair of an agent that may produce the result and one that may
-take the input, no value fits. One agent without a schema, or more schemas than are looked at, and
-it is let through: what breaks a schema fails at its dispatch. Warnings stand in every reply to the
-request: stored, repeated, or a dry run. Reference: features.md (Inputs). Decision
-versions-and-schemas.
+A mapping is refused if no value can fit it. This must hold for every pair of an agent that may
+produce the result and an agent that may take the input. If one of the agents has no schema, or the
+limit of the check is reached, the mapping is accepted. A value that violates a schema then fails at
+its dispatch. Every reply to the publish has the warnings: stored, repeated, or a dry run.
+Reference: features.md (Inputs). Decision versions-and-schemas.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from core.workflow.unused_members import list_unused
 
 Done = Callable[[PublishReply | ServiceError], None]
 
-# Of a publish, which is one turn of its owner's loop: 5 ms.
+# The most schema look-ups of one publish. They take 5 ms, in one turn of the owner's event loop.
 LOOKS_MAX: Final = 5_000
 _BYTES_PER_LOOK: Final = 256
 
 
 def check_mappings(compiled: CompiledWorkflow, directory: PeerDirectory) -> None:
-    """Refuse mappings that cannot fit, as far as the looks of a publish go.
+    """Refuse mappings that cannot fit, within the limit of look-ups of one publish.
 
     Raises:
-        ServiceError: INVALID_MANIFEST, with each of them.
+        ServiceError: INVALID_MANIFEST, with a problem for each such mapping.
     """
     check = _Check(compiled, directory)
     problems = ProblemList()
@@ -48,7 +48,7 @@ def check_mappings(compiled: CompiledWorkflow, directory: PeerDirectory) -> None
 
 
 def add_warnings(request: PublishRequest, directory: PeerDirectory, done: Done) -> Done:
-    """Return a `done` that adds the warnings of the request to its reply."""
+    """Return a callback that adds the request's warnings to the reply and then calls `done`."""
     schemas_of = partial(_schemas_of, directory)
     warnings = list_unused(request.warnings, request.compiled, schemas_of)
     if not warnings:
@@ -73,7 +73,7 @@ class _Check:
         self._types: dict[bytes, SchemaTypes] = {}
 
     def problems(self, node: CompiledNode) -> list[Problem]:
-        """Return the mappings of a node that cannot fit."""
+        """Return a problem for each mapping of a node that cannot fit."""
         expecting = _schemas_of(self._directory, node, False)
         if not expecting:
             return []
@@ -87,7 +87,7 @@ class _Check:
         return found
 
     def _misfit(self, mapping: InputMapping, expecting: Sequence[bytes]) -> tuple[str, str] | None:
-        """Return why a mapping fits no pair of schemas; None where it may fit one."""
+        """Return (got, expected) of a mapping that fits no pair of schemas; None if it may fit."""
         misfit = None
         source = self._compiled.nodes.get(mapping.source)
         if source is None:  # the trigger's result, which has no schema
@@ -108,7 +108,7 @@ class _Check:
         types = self._types.get(text)
         if types is None:
             self._looks.left -= len(text) // _BYTES_PER_LOOK
-            # Beyond the looks nothing is read any more.
+            # When no look-ups are left, `True` stands for the schema: it accepts every value.
             schema = read_json(text) if self._looks.left > 0 else True
             types = self._types[text] = SchemaTypes(schema, self._looks)
         return types

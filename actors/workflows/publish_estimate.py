@@ -1,6 +1,6 @@
-"""A publish before its commit: the estimate, the reserved prices, the hold, and the reply.
+"""Computes a publish before its commit: estimate, reserved prices, hold and reply.
 
-Pure, apart from reads of the given directory. Reference: money.md (Estimate, Budgets and holds).
+Pure, apart from reads of the directory. Reference: money.md (Estimate, Budgets and holds).
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ from core.workflow.transitions import (
 from core.workflow.workflow_state import error_of
 from ledger.commands import Outcome, OutcomeStatus
 
-# Different looks of one dry run that may pass over agents one by one, 7 ms each among 5,000. With
-# more of them, promised times and verifiers do not count in any.
+# The most different directory queries of one dry run that check each agent's promised time and
+# verifiers. Such a query takes 7 ms among 5,000 agents. With more queries, none makes these checks.
 EXACT_LOOKS_MAX: Final = 64
 
 
@@ -71,21 +71,23 @@ def estimate_cost(
     at_ms: int = 0,
     payer_did: str = "",
 ) -> Estimate:
-    """Reserve for each node what it may pay, its verifier's price included.
+    """Reserve for each node the most that it may pay, its verifier's price included.
 
-    A node whose price is known reserves it. A node paid by tokens, or auctioned at no fixed price,
-    reserves its own limit or a share of the budget that the other nodes leave. Any other node
-    starts at the lowest price of an agent that can take it and gets such a share, too; without a
-    budget it reserves up to three times the lowest positive price (money.md, Estimate).
+    A node with a known price reserves this price. A node that is paid by tokens, or auctioned
+    without a fixed price, reserves its own limit, or a share of the budget that the other nodes
+    leave. Any other node reserves the lowest price of an agent that can take it, and also gets a
+    share. Without a budget it reserves up to three times the lowest positive price
+    (money.md, Estimate).
 
     Args:
         auction_stake_bps: the stake required of bidders, basis points of the reserve.
         at_ms: now, Unix milliseconds.
-        payer_did: who may see the agents, and whose policies say which peers may take the nodes.
+        payer_did: the payer. Only agents that the payer can see count, and only peers that the
+            payer's policies allow.
 
     Raises:
-        ServiceError: BUDGET_REQUIRED, the cost of a node has no bound; INVALID_MANIFEST, the nodes
-            together cost more than an account can hold.
+        ServiceError: BUDGET_REQUIRED when the cost of a node has no bound; INVALID_MANIFEST when
+            the nodes together cost more than an account can hold.
     """
     budget_micro = compiled.budget_micro
     has_budget = budget_micro is not None
@@ -93,7 +95,7 @@ def estimate_cost(
     find_prices = _prices_of(directory, at_ms, payer_did)
     costs: dict[str, _NodeCost] = {}
     for name, node in compiled.nodes.items():
-        # A target with a fallback reserves what its replacements cost.
+        # A node with a target and a fallback reserves the price of any agent that may replace it.
         bound_to = None if node.allow_broadcast_fallback else node.target_agent_id
         find_node_prices = partial(
             find_prices,
@@ -117,14 +119,15 @@ def estimate_cost(
         else:
             cost = _find_known_cost(node, prices, budget_micro)
         if node.requires_verification:
-            # Where the payer has chosen, the agent's card says which verifiers it accepts.
+            # If the payer chose the verifier's capability, the agent's card lists the verifiers
+            # that it accepts. They need not be trusted verifiers.
             verifiers = [find_prices(node.verifier_capability_id, None, "", is_trusted=True)]
             if node.is_verifier_chosen:
                 verifiers.append(find_prices(node.verifier_capability_id, None, ""))
             cost.verifier_micro = max(
                 _find_verifier_micro(one, has_budget=has_budget) for one in verifiers
             )
-            if at_peers:  # a peer has the result verified itself
+            if at_peers:  # a peer gets the result verified itself and charges for it
                 asked = directory.peer_prices(node, node.verifier_capability_id, payer_did)
                 limit_micro = _find_market_limit(_add_peers(AskingPrices(), asked))
                 cost.verifier_micro = max(cost.verifier_micro, limit_micro)
@@ -137,7 +140,7 @@ def estimate_cost(
 def _prices_of(directory: PeerDirectory, at_ms: int, payer_did: str) -> Callable[..., AskingPrices]:
     """Return a function that finds the prices of the agents that a node may take."""
 
-    # Each capability's agents are asked once, however many nodes want one of them.
+    # One query per capability, however many nodes need it.
     @cache
     def find_prices(
         capability_id: str,
@@ -165,7 +168,7 @@ def _prices_of(directory: PeerDirectory, at_ms: int, payer_did: str) -> Callable
 
 
 def _add_peers(prices: AskingPrices, at_peers: Sequence[int]) -> AskingPrices:
-    """Return the prices of agents with those of peers; a registered price stays the limit."""
+    """Return the prices of agents and peers together; a registered price stays the limit."""
     if prices.registered is not None:
         return prices
     known = (prices.dearest_micro, prices.cheapest_micro, prices.positive_micro)
@@ -181,7 +184,7 @@ def _add_peers(prices: AskingPrices, at_peers: Sequence[int]) -> AskingPrices:
 def _share_out(
     compiled: CompiledWorkflow, costs: dict[str, _NodeCost], auction_stake_bps: int
 ) -> Estimate:
-    """Return the estimate of nodes of known costs, with shares of what the budget leaves."""
+    """Return the estimate; nodes with `has_share` share the part of the budget that is left."""
     budget_micro = compiled.budget_micro
     verifiers_micro = sum(cost.verifier_micro for cost in costs.values())
     total_micro = verifiers_micro + sum(cost.micro for cost in costs.values())
@@ -190,7 +193,8 @@ def _share_out(
     hold_micro = total_micro if budget_micro is None else budget_micro
     starts = {name: cost.micro for name, cost in costs.items() if cost.has_share}
     others_micro = total_micro - sum(starts.values())
-    # Limits of nodes' own come first where all fit: no stranger's low price lowers them.
+    # If the nodes' own limits (`maxCostCredits`) all fit in the hold, they are reserved in full.
+    # So another agent's low price cannot lower them.
     limits = {name: compiled.nodes[name].max_cost_micro for name in starts}
     own = {name: limit for name, limit in limits.items() if limit is not None}
     if others_micro + sum((starts | own).values()) > hold_micro:
@@ -212,10 +216,11 @@ def _share_out(
 
 @dataclass(slots=True)
 class _NodeCost:
-    """What a node reserves for its agent and its verifier, micro-credits.
+    """The amounts that a node reserves for its agent and its verifier, micro-credits.
 
-    `has_share`: a share of what the budget leaves is added. `registered`: its capability's price.
-    `may_pay_tokens`: its agent may be paid by tokens. `limit_micro`: as of `NodeTerms`.
+    `has_share`: the node also gets a share of the budget that is left. `registered`: the registered
+    price of its capability. `may_pay_tokens`: its agent may be paid by tokens.
+    `limit_micro`: see `NodeTerms`.
     """
 
     micro: int
@@ -227,16 +232,17 @@ class _NodeCost:
 
 
 def _is_open(prices: AskingPrices) -> bool:
-    """Say whether what a node pays depends on which agent takes it."""
+    """Say whether the price of a node depends on the agent that takes it."""
     return prices.registered is None and prices.cheapest_micro is not None
 
 
 def _find_open_cost(
     node: CompiledNode, prices: AskingPrices, *, has_budget: bool, is_target_by_token: bool
 ) -> _NodeCost:
-    """Return the cost of a node that agents offer to take at fixed prices of their own.
+    """Return the cost of a node for which agents ask fixed prices of their own.
 
-    A budget alone is not for strangers paid by tokens, who would report as many as it pays.
+    A budget alone does not allow payment by tokens, because any agent could report as many tokens
+    as the budget pays for. The node needs its own limit, or a target that is paid by tokens.
     """
     assert prices.cheapest_micro is not None, prices
     assert prices.dearest_micro is not None, prices
@@ -254,7 +260,7 @@ def _find_open_cost(
 def _find_known_cost(
     node: CompiledNode, prices: AskingPrices, budget_micro: int | None
 ) -> _NodeCost:
-    """Return the cost of a node with one price, of an auction, or of one paid by tokens."""
+    """Return the cost of a node that has one price, is auctioned, or is paid by tokens."""
     price = _price_to_reserve(prices)
     if node.is_auction:  # no bid may exceed a registered fixed price (money.md, Auctions)
         price = prices.registered if isinstance(prices.registered, FixedPrice) else None
@@ -275,7 +281,7 @@ def _find_known_cost(
 
 
 def _find_verifier_micro(prices: AskingPrices, *, has_budget: bool) -> int:
-    """Return what a node reserves for its verifier, which is not paid by tokens."""
+    """Return the amount that a node reserves for its verifier, which is never paid by tokens."""
     if _is_open(prices):
         return (prices.cheapest_micro or 0) if has_budget else _find_market_limit(prices)
     fixed = _price_to_reserve(replace(prices, by_token=None))
@@ -288,7 +294,7 @@ def _find_market_limit(prices: AskingPrices) -> int:
 
 
 def _build_terms(cost: _NodeCost, node: CompiledNode, stake_bps: int) -> NodeTerms | None:
-    """Return the terms that a node's reservation does not tell, None where there are none."""
+    """Return a node's terms, None if its reserved amount alone describes them."""
     if node.is_auction:
         return NodeTerms(None, False, cost.verifier_micro, cost.micro, stake_bps)
     is_told = cost.registered is None and not cost.may_pay_tokens and not cost.verifier_micro
@@ -300,7 +306,7 @@ def _build_terms(cost: _NodeCost, node: CompiledNode, stake_bps: int) -> NodeTer
 
 
 def _price_to_reserve(prices: AskingPrices) -> Price | None:
-    """Return the price of a capability or a target, by tokens where agents ask for them."""
+    """Return the price of a capability or a target; a price by tokens comes first."""
     if prices.by_token is not None:
         return prices.by_token
     return prices.registered if prices.dearest_micro is None else FixedPrice(prices.dearest_micro)
@@ -350,7 +356,7 @@ def build_running_workflow(
     """Return the running workflow in its initial state.
 
     Args:
-        key_version: of the deployment's key in use.
+        key_version: the version of the deployment's current key.
     """
     machine = WorkflowMachine(
         request.workflow_id,
@@ -390,7 +396,7 @@ def build_dry_run_reply(
 ) -> PublishReply:
     """Return the reply to a dry run: the hold, the available agents per node, or why none is."""
 
-    # Once for nodes that ask for the same: a thousand looks at a thousand agents take seconds.
+    # Cached for nodes with equal queries: a thousand queries over a thousand agents take seconds.
     @cache
     def list_available_agents(action: SelectAgent) -> tuple[list[str], Failure | None]:
         return directory.list_available_agents(action, now_ms, payer_did=request.payer_did)
@@ -422,7 +428,7 @@ def build_dry_run_reply(
 
 
 def _build_look(node: CompiledNode) -> SelectAgent:
-    """Return what a dry run asks the directory about a node."""
+    """Return the selection that a dry run requests from the directory for a node."""
     return SelectAgent(
         "",
         node.capability_id,

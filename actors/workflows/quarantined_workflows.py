@@ -1,8 +1,9 @@
-"""Quarantined workflows: a step failed unexpectedly, and the owner drives the workflow no further.
+"""Quarantined workflows: a step failed unexpectedly, and the owner no longer drives the workflow.
 
 A quarantined workflow keeps its status and its escrow. It leaves the quarantine in three ways: an
-administrator resumes it, a caller cancels it, or its deadline passes. The last two end it from its
-current rows, without its machine: `request_rows` asks for them, `end_from_rows` receives them.
+administrator resumes it, a caller cancels it, or its deadline passes. A cancellation and a passed
+deadline end it from its current rows, without its machine: `request_rows` requests the rows, and
+`end_from_rows` receives them.
 """
 
 from __future__ import annotations
@@ -34,14 +35,17 @@ log = logging.getLogger("callboard.quarantine")
 Cancel = Callable[[CancelReply | ServiceError | None], None]
 Resume = Callable[[ResumeReply | ServiceError | None], None]
 
-# The end of a workflow is retried, after a refusal or a failure, while its escrow is held.
+# After a refusal or a failure, the end of a workflow is retried at this interval.
 END_RETRY_MS: Final = 60_000
 
 
 @dataclass(slots=True)
 class _QuarantinedWorkflow:
-    """One quarantined workflow. `cancel`: the cancellation that waits for its rows; `is_due`: its
-    deadline has passed; `is_ending`: its end is on its way to the ledger."""
+    """One quarantined workflow.
+
+    `cancel`: a cancellation that waits for the workflow's rows, with its callback. `is_due`: the
+    deadline has passed. `is_ending`: the command that ends the workflow has no outcome yet.
+    """
 
     deadline_ms: int
     watchers: set[str]
@@ -59,11 +63,12 @@ class Quarantine:
         commands: builds the owner's commands.
         clock: time and timers.
         unfinished: counts the workflows of each payer, quarantined ones too.
-        submit: commits a command in its payer's order; a fenced-off owner gets no callback.
-        request_rows: requests a read of a workflow's rows, for `end` or for driving it on.
-        on_changed: receives the id of a workflow whose rows, read before, are out of date.
-        on_resumed: receives the id of a workflow whose resume is committed, before its rows are
-            requested: what is known against its restore holds no longer.
+        submit: commits a command in the queue of its payer. If this owner is fenced, the callback
+            is not called.
+        request_rows: requests a read of a workflow's rows, to end the workflow or to resume it.
+        on_changed: receives the id of a workflow whose rows, if read earlier, are out of date.
+        on_resumed: receives the id of a workflow after the commit of its resume, before its rows
+            are requested. The runner then forgets its reasons not to restore the workflow.
         on_ended: receives (workflow id, watchers) after the commit of a workflow's end.
     """
 
@@ -106,13 +111,13 @@ class Quarantine:
         *,
         is_known: bool = False,
     ) -> None:
-        """Quarantine a workflow that is not driven; its deadline still ends it.
+        """Quarantine a workflow that is no longer driven; its deadline still ends it.
 
         Args:
             code: a `QuarantineCode`.
             deadline_ms: the end of `maxRuntimeMs`, Unix milliseconds.
-            watchers: the gateways that wait for its end.
-            is_known: whether the ledger has stored the code.
+            watchers: the gateways that wait for the workflow's end.
+            is_known: whether the ledger has stored the code already.
         """
         log.error("workflow quarantined workflow=%s code=%s", workflow_id, code)
         if workflow_id not in self._workflows:
@@ -150,9 +155,10 @@ class Quarantine:
         return quarantined is not None
 
     def remove(self, workflow_id: str) -> set[str]:
-        """Remove a workflow that has ended or is driven elsewhere or again; return its watchers.
+        """Remove a workflow that has ended, or that a runner drives again; return its watchers.
 
-        A waiting cancellation is answered as "not driven here": the row tells whether it has ended.
+        The callback of a waiting cancellation gets None ("not driven here"). The gateway then reads
+        the row, which says whether the workflow has ended.
         """
         quarantined = self._workflows.pop(workflow_id, None)
         if quarantined is None:
@@ -176,7 +182,7 @@ class Quarantine:
     # -- resuming ---------------------------------------------------------------------------------
 
     def resume(self, request: ResumeRequest, done: Resume) -> None:
-        """Resume a workflow from its rows; `done` after the commit."""
+        """Resume a workflow from its rows; call `done` after the commit."""
         workflow_id = request.workflow_id
         command = ResumeWorkflow(
             key=self._key("resume", workflow_id),
@@ -206,7 +212,7 @@ class Quarantine:
     # -- ending -----------------------------------------------------------------------------------
 
     def cancel(self, request: CancelRequest, done: Cancel) -> None:
-        """Cancel a quarantined workflow; `done` after the commit of its end."""
+        """Cancel a quarantined workflow; call `done` after the commit of its end."""
         quarantined = self._workflows[request.workflow_id]
         if quarantined.cancel is not None or quarantined.is_ending:
             done(ending_error(request.workflow_id))
@@ -233,7 +239,7 @@ class Quarantine:
             event = CancelRequested(request.reason, request.details, by_did, now_ms)
         try:
             records = build_end_from_rows(stored, event)
-        except Exception:  # rows of another version: a later retry may run code that reads them
+        except Exception:  # rows of a newer version: a retry after an upgrade may read them
             log.exception("no end for workflow=%s", workflow_id)
             self._retry_end(workflow_id, quarantined)
             return
@@ -270,7 +276,7 @@ class Quarantine:
             done(build_cancel_reply(workflow_id, at_ms, records, outcome))
 
     def _retry_end(self, workflow_id: str, quarantined: _QuarantinedWorkflow) -> None:
-        """Refuse a cancellation that waits; end the workflow later, after its deadline."""
+        """Refuse a waiting cancellation; retry the end later, after the workflow's deadline."""
         cancel, quarantined.cancel = quarantined.cancel, None
         quarantined.is_due = quarantined.is_ending = False
         quarantined.timer.cancel()
@@ -281,12 +287,12 @@ class Quarantine:
             done(ServiceError(ErrorCode.INTERNAL_ERROR, "the workflow could not be ended"))
 
     def _deadline_passed(self, workflow_id: str) -> None:
-        # A flag: the wall clock may have been set back since the timer was set.
+        # Stored as a flag: the wall clock may have been set back, so a comparison could be false.
         self._workflows[workflow_id].is_due = True
         self._request_rows(workflow_id)
 
     def _key(self, kind: str, workflow_id: str) -> str:
-        """Return a key that no other command has, because a retry here is decided anew."""
+        """Return a key that no other command has, because each retry builds a new decision."""
         self._count += 1
         return f"{kind}:{workflow_id}:{self._commands.held.member}:{self._count}"
 

@@ -1,7 +1,4 @@
-"""Unfinished workflows in their owner's process, and a runner's counters.
-
-Values only.
-"""
+"""Unfinished workflows in their owner's process, and a runner's counters. Only data, no I/O."""
 
 from __future__ import annotations
 
@@ -19,16 +16,18 @@ from core.workflow.machine import WorkflowMachine
 
 # Receives whether an event with records was applied.
 Done = Callable[[bool], None]
-# What one turn of the loop sends of a workflow: an order costs 20 us, each of its parents 1.
+# The time budget for sending one workflow's orders in one turn of the event loop, microseconds. An
+# order takes 20, and 1 more for each parent of its node.
 SENT_US_MAX: Final = 4_000
 ORDER_US: Final = 20
 
 
 @dataclass(slots=True)
 class OrderEnds:
-    """Orders at peers whose ends a cancellation waits for.
+    """A cancellation's wait for the ends of orders at peers.
 
-    `nodes`: whose orders have not ended. `then`: called when all have, or after a time.
+    `nodes`: the nodes whose orders have not ended. `then`: callbacks, called when all orders have
+    ended, or after a timeout.
     """
 
     nodes: set[str]
@@ -39,13 +38,15 @@ class OrderEnds:
 class RunningWorkflow:
     """One unfinished workflow in this process.
 
-    `is_halted`: the ledger refused a step, so the machine is ahead of the rows and is replaced.
-    `is_stored`: its publish is known to be committed; before that it receives no event.
-    `created_ms`: when it was published here; None when it was restored.
-    `halts`: how often it was halted in this process, earlier runs included.
-    `unsent`: dispatches that later turns of the loop send, in order.
-    `traceparent`: the one that its publish brought, None without one.
-    `order_ends`: the cancellation waits for the ends of orders at peers.
+    `orders`: the open orders by (node, whether the order is a verification).
+    `watchers`: the gateways to notify of the workflow's end.
+    `is_halted`: the ledger refused a step. The machine is ahead of the rows, so it is replaced.
+    `is_stored`: the publish is known to be committed. Before that the workflow receives no event.
+    `created_ms`: the time of the publish, Unix ms; None when the workflow was restored from rows.
+    `halts`: how often the workflow was halted in this process, earlier runs included.
+    `unsent`: dispatches that later turns of the event loop send, in this order.
+    `traceparent`: the value that the publish contained, or None.
+    `order_ends`: set while a cancellation waits for the ends of orders at peers.
     """
 
     task_id: str
@@ -68,7 +69,7 @@ class RunningWorkflow:
         return self.machine.workflow_id
 
     def set_timer(self, name: str, timer: Timer) -> None:
-        """Set the timer of this name; cancel the one before it."""
+        """Set the timer of this name; cancel the previous timer of this name."""
         before = self.timers.get(name)
         if before is not None:
             before.cancel()
@@ -85,7 +86,7 @@ class RunningWorkflow:
         return [order for order in self.orders.values() if order.peer is not None]
 
     def end_orders(self, ends: OrderEnds) -> None:
-        """Let the cancellations go on that wait for the ends of orders at peers."""
+        """Continue the cancellations that wait for `ends`; do nothing if they went on already."""
         if self.order_ends is ends:
             self.order_ends = None
             for then in ends.then:
@@ -97,7 +98,7 @@ class RunningWorkflow:
         return [order for order in both if order is not None]
 
     def take_unsent(self) -> list[DispatchNode]:
-        """Remove and return what one turn of the loop sends."""
+        """Remove and return the dispatches that one turn of the event loop sends."""
         taken, left_us = [], SENT_US_MAX
         while self.unsent and left_us > 0:
             taken.append(self.unsent.popleft())
@@ -143,40 +144,40 @@ class DrivenWorkflows:
         return self._runs.get(workflow_id)
 
     def has(self, run: RunningWorkflow) -> bool:
-        """Say whether this run is the one that is driven, no other of its workflow."""
+        """Say whether this run is the driven one of its workflow, not an earlier run."""
         return self._runs.get(run.workflow_id) is run
 
     def ids(self) -> set[str]:
-        """Return the ids of those that are not halted."""
+        """Return the ids of the workflows that are not halted."""
         return {name for name, run in self._runs.items() if not run.is_halted}
 
     def stored(self) -> list[RunningWorkflow]:
-        """Return those whose publish is known to be committed."""
+        """Return the workflows whose publish is known to be committed."""
         return [run for run in self._runs.values() if run.is_stored]
 
     def of_shards(self, shards: Collection[int]) -> list[RunningWorkflow]:
-        """Return those of these shards."""
+        """Return the workflows of these shards."""
         return [self._runs[name] for one in shards for name in sorted(self._of_shard.get(one, ()))]
 
     def add(self, run: RunningWorkflow) -> None:
-        """Know a workflow as driven, instead of another run of it."""
+        """Add a workflow, or replace its earlier run."""
         if run.workflow_id not in self._runs:
             self._unfinished.add(run.payer_did)
             self._of_shard[shard_of(run.workflow_id)].add(run.workflow_id)
         self._runs[run.workflow_id] = run
 
     def remove(self, workflow_id: str) -> None:
-        """Know a workflow as driven no longer."""
+        """Remove a workflow that is no longer driven."""
         self._unfinished.remove(self._runs.pop(workflow_id).payer_did)
         self._of_shard[shard_of(workflow_id)].discard(workflow_id)
 
 
 @dataclass(frozen=True, slots=True)
 class RunnerStatistics:
-    """Counters since the runner was made.
+    """A runner's counters since its creation.
 
-    `quarantined`: quarantined workflows now. `raised`: callbacks that raised an exception, each of
-    which quarantined its workflow.
+    `quarantined`: the number of workflows that are quarantined now. `raised`: the number of
+    callbacks that raised an exception. Each of them quarantined its workflow.
     """
 
     running: int

@@ -1,6 +1,6 @@
-"""The ledger commands of a workflow's steps, with their keys, and the errors where no step follows.
+"""The ledger commands of a workflow's steps, their keys, and the errors of refused requests.
 
-Pure.
+Pure, apart from reads of the directory and the clock.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class OwnerCommands:
         """Return the command that stores a workflow, its hold and its first attempts.
 
         Args:
-            rates: how many of its nodes the payer's rate policies count.
+            rates: the number of the workflow's nodes that each rate policy of the payer counts.
         """
         return PublishWorkflow(
             key=request.command_key,
@@ -97,7 +97,14 @@ class OwnerCommands:
         is_fresh: bool = False,
         authority: Authority | None = None,
     ) -> AdvanceWorkflow:
-        """Return the command that stores one step of a workflow."""
+        """Return the command that stores one step of a workflow.
+
+        Args:
+            key: the command's idempotency key.
+            actor_did: the DID in whose name the step is taken, or the member's id.
+            is_fresh: whether the step was decided from rows that were just read.
+            authority: the single right that permits the step, None if none is needed.
+        """
         return AdvanceWorkflow(
             key=key,
             member=self.held.member,
@@ -130,11 +137,13 @@ def resolve_selections(
     records: list[Record],
     pending: list[Action],
 ) -> tuple[list[Record], list[Action]]:
-    """Answer every selection of a step; return all its records and the actions left to perform.
+    """Select an agent for each selection of a step; return all records and the other actions.
+
+    The machine takes each selection's result as an event, which may add records and actions.
 
     Args:
         records: the step's records so far.
-        pending: the step's actions so far, selections among them.
+        pending: the step's actions so far, including selections.
     """
     if not pending:
         return records, pending
@@ -173,11 +182,11 @@ def newest_rows(records: list[Record]) -> list[Record]:
 def revoked_at_work(
     run: RunningWorkflow, directory: PeerDirectory, clock: Clock
 ) -> Iterator[AgentRevoked]:
-    """Tell the revoked agents that have work in a workflow, each at its own time."""
-    # In an order that does not change from process to process: a simulated run is decided by its
-    # seed.
+    """Yield an event for each revoked agent that has work in a workflow."""
+    # Sorted, because the order of a set differs between processes. A simulated run must depend on
+    # its seed alone.
     for did in sorted(run.machine.agents_at_work()):
-        # Others may have begun work since the last one.
+        # The time is read again: the caller acts on each event, and that takes time.
         at_ms = clock.now_ms()
         if directory.is_revoked(did, at_ms):
             yield AgentRevoked(did, at_ms)
@@ -188,8 +197,8 @@ def step_key(workflow_id: str, event: Event) -> str:
     kind = type(event).__name__
     node = getattr(event, "node", "")
     attempt = getattr(event, "attempt", 0)
-    # One attempt number may have several back-offs and several verifications, two of them within
-    # one millisecond.
+    # One attempt may have several back-offs and several verifications, even two verifications
+    # within one millisecond. `turn` makes their keys differ.
     turn = 0
     if isinstance(event, AttemptSucceeded) and event.settled_by is not None:
         return settlement_key(workflow_id, node, attempt)
@@ -205,12 +214,17 @@ def step_key(workflow_id: str, event: Event) -> str:
 
 
 def settlement_key(workflow_id: str, node: str, attempt: int) -> str:
-    """Return the command key of the step by which a payer has ended an accepted attempt."""
+    """Return the command key of the step with which a payer has ended an accepted attempt."""
     return f"AttemptSettled:{workflow_id}:{node}:{attempt}"
 
 
 def asked_by(settled_by: SettledBy | None, member: str) -> tuple[str, Authority | None]:
-    """Return in whose name a step is taken, and the single right that permits it, if by any."""
+    """Return the DID in whose name a step is taken, and the single right that permits it or None.
+
+    Args:
+        settled_by: the caller that ended the attempt. None: the owner took the step itself.
+        member: the owner's member id.
+    """
     if settled_by is None or not settled_by.did:
         return member, None
     right = settled_by.right
@@ -246,28 +260,28 @@ def build_cancel_reply(
 
 
 def is_halting(outcome: Outcome) -> bool:
-    """Say whether a step was refused, and not stored, for what reading the rows again may mend.
+    """Say whether a step was refused for a reason that may pass when the rows are read again.
 
-    A revoked agent, or an earlier such refusal; or a ledger of an older version, which cannot read
-    the step (OVERLOADED): the workflow waits for one that can.
+    The reason is a revoked agent, or an earlier refusal of this kind. It can also be a ledger of an
+    older version that cannot read the step (OVERLOADED); the workflow then waits for a newer one.
     """
     is_refused = outcome.error in _HALTING
     return is_refused and "quarantined" not in outcome.result
 
 
 def is_unanswered(outcome: Outcome) -> bool:
-    """Say whether a step was not taken here, so that who asked for it asks again.
+    """Say whether a step was not taken here, so that the caller must repeat its request.
 
-    It was halted or quarantined, or its shard is another member's.
+    The workflow was halted or quarantined, or another member holds its shard.
     """
     is_stale = outcome.status is OutcomeStatus.STALE
     return is_stale or is_halting(outcome) or quarantine_code(outcome) is not None
 
 
 def quarantine_code(outcome: Outcome) -> tuple[str, bool] | None:
-    """Return the quarantine code of a refused step and whether the ledger has stored it.
+    """Return the quarantine code of a refused step, and whether the ledger has stored the code.
 
-    None when the step was applied, or refused for a reason that the owner handles.
+    Returns: None when the step was applied, or refused for a reason that the owner handles.
     """
     stored = outcome.result.get("quarantined")
     if stored is not None:
@@ -278,13 +292,13 @@ def quarantine_code(outcome: Outcome) -> tuple[str, bool] | None:
 
 
 def rereading_error(workflow_id: str) -> NotYet:
-    """Return the error of a request while the workflow's rows are read again."""
+    """Return the error of a request that comes while the workflow's rows are read again."""
     message = f"workflow {workflow_id} is being reloaded: repeat the request"
     return NotYet(ErrorCode.OVERLOADED, message, retry_after_s=1)
 
 
 def moved_error(workflow_id: str) -> Moved:
-    """Return the error of a request whose workflow's shard is not held here, or is given away."""
+    """Return the error of a request for a workflow whose shard is not held here, or is frozen."""
     message = f"workflow {workflow_id} is moving to another process: repeat the request"
     return Moved(ErrorCode.OVERLOADED, message, retry_after_s=1)
 

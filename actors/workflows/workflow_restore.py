@@ -1,7 +1,7 @@
-"""Restores a running workflow from its rows: the normal path of every start.
+"""Restores a running workflow from its rows; every start of an owner uses this path.
 
-The stored manifest is compiled again and the stored node rows go through the machine's restore; the
-decision is committed and performed like that of any step.
+The stored manifest is compiled again, and the machine restores its state from the node rows. The
+resulting decision is committed and performed like that of any other step.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from ledger.reads.reader import RowDict, StoredWorkflow
 
 
 class RowReads:
-    """The reads of one runner's rows under way, and which of their workflows have changed since.
+    """One runner's unfinished reads of rows, and the workflows that changed since each read began.
 
-    What a read returns may be older than what this process has done meanwhile: such a workflow is
-    not restored from it.
+    This process may change a workflow while its rows are read. The rows may then be out of date, so
+    the workflow is not restored from them.
     """
 
     def __init__(self) -> None:
@@ -48,9 +48,10 @@ class RowReads:
 
     @contextmanager
     def open(self) -> Iterator[set[str]]:
-        """Begin a read, which ends when all of its workflows were restored.
+        """Begin a read; it ends when all of its workflows are restored.
 
-        Yields: the ids of workflows whose rows in it are out of date, as they become known.
+        Yields: the set of ids of workflows whose rows in this read are out of date. The set grows
+        during the read.
         """
         changed_ids: set[str] = set()
         self._open.append(changed_ids)
@@ -60,7 +61,7 @@ class RowReads:
             self._open = [other for other in self._open if other is not changed_ids]
 
     def mark_changed(self, workflow_id: str) -> None:
-        """Note that the workflow's rows in the reads under way are out of date."""
+        """Note that the workflow's rows in all unfinished reads are out of date."""
         for changed_ids in self._open:
             changed_ids.add(workflow_id)
 
@@ -68,12 +69,12 @@ class RowReads:
 def restore_workflow(
     stored: StoredWorkflow, settings: Settings, now_ms: int
 ) -> tuple[RunningWorkflow, list[Record], list[Action]]:
-    """Return the running workflow with the records and actions of its restore.
+    """Return the restored workflow, with the records and the actions of its restore.
 
     Args:
         stored: an unfinished workflow's row and its node rows.
-        settings: the deployment's keys.
-        now_ms: the time of the restore.
+        settings: gives the version of the deployment's keys.
+        now_ms: the time of the restore, Unix milliseconds.
     """
     row = stored.row
     reserved, terms = reserved_from_json(row["reserved"])
@@ -101,10 +102,10 @@ def restore_workflow(
 def build_end_from_rows(
     stored: StoredWorkflow, event: CancelRequested | RuntimeExceeded
 ) -> list[Record]:
-    """Return the records that end a quarantined workflow; its escrow is released.
+    """Return the records that end a quarantined workflow and release its escrow.
 
-    Unfinished nodes are skipped in any state and their locked stakes are freed, because their
-    agents are not to blame.
+    All unfinished nodes become `skipped`, whatever their state. Their locked stakes are freed,
+    because the agents are not to blame.
     """
     records: list[Record] = []
     is_cancelled = isinstance(event, CancelRequested)
@@ -117,7 +118,7 @@ def build_end_from_rows(
             records.append(
                 StakeFreed(node["name"], node["attempt"], node["agent_did"], node["stake_micro"])
             )
-        if node["auction_closes_ms"] is not None:  # the stakes of its bids are free again
+        if node["auction_closes_ms"] is not None:  # frees the stakes of the round's bids
             name, number = node["name"], node["auction_round"]
             records.append(AuctionClosed(name, number, None, None, is_cancelled=True))
         records.append(
@@ -154,8 +155,8 @@ def build_end_from_rows(
 def compile_stored_manifest(manifest_json: str) -> CompiledWorkflow:
     """Compile a stored manifest again.
 
-    The publish checked its bounds. They are not checked again, because a workflow accepted under
-    an older, higher bound must go on.
+    The publish checked the deployment's limits. They are not checked again, because a workflow that
+    was accepted under earlier, higher limits must continue.
     """
     limits = WorkflowLimits(
         nodes_max=2**31,
@@ -172,7 +173,7 @@ def _node_names(stored: StoredWorkflow) -> Iterable[str]:
 
 
 def _node_changed(node: RowDict) -> NodeChanged:
-    """Return a node's stored row as the machine's record."""
+    """Return a node's stored row as the record that the machine restores."""
     fields: dict[str, Any] = {
         name: node[name]
         for name in NodeChanged.__struct_fields__
