@@ -1,1 +1,1 @@
-"""The Ray actors, their names, and the watches over their processes."""
+"""The Ray actors: their creation, and the checks that replace ended or frozen processes."""

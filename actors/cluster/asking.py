@@ -1,6 +1,6 @@
-"""Asks a process how it is: its ping first; when that is late, its counter of progress.
+"""Health check of one process: calls `ping`, and if that is late, reads the progress counter.
 
-A wrapper only; `actors/cluster/process_watch.py` judges what the answers mean. Decision
+This module only makes the calls; `actors/cluster/process_watch.py` judges the answers. Decision
 process-liveness-and-standby.
 """
 
@@ -17,8 +17,8 @@ log = logging.getLogger("callboard.timekeeper")
 
 ANSWER_TIMEOUT_S: Final = 2.0
 
-# What a process has answered: its counters; when these are late, its counter of progress alone,
-# which another of its threads tells; None for nothing.
+# The answer of a process: its counters (dict). If `ping` is late, only the progress counter (int),
+# which another thread of the process returns. None if there is no answer at all.
 Answer = dict[str, Any] | int | None
 
 
@@ -28,14 +28,14 @@ async def ask(
     *,
     timeout_s: float = ANSWER_TIMEOUT_S,
 ) -> Answer:
-    """Ask a process how it is.
+    """Return the answer of a process to a health check.
 
     Args:
-        ping: asks its loop.
-        progress: asks its other thread, when the loop is late.
-        timeout_s: for each of the two answers.
+        ping: calls the event loop of the process.
+        progress: calls another thread of the process; used when `ping` is late.
+        timeout_s: the timeout of each of the two calls, seconds.
 
-    Raises: what `ping` raises: the process has ended, or is being started.
+    Raises: the exception of `ping`, when the process has ended or is being started.
     """
     try:
         return await asyncio.wait_for(ping(), timeout_s)
@@ -43,18 +43,19 @@ async def ask(
         pass
     try:
         return await asyncio.wait_for(progress(), timeout_s)
-    except Exception as error:  # any failure of another process is silence, nothing more
+    except Exception as error:  # any failure of another process counts as no answer
         log.info("no word of progress error=%s", type(error).__name__)
         return None
 
 
 def is_silent(name: str, silence: Silence, answer: Answer, now_ms: int) -> bool:
-    """Note what a process has answered; return whether it has been silent for too long.
+    """Note the answer of a process; return whether it has been silent for too long.
 
     Args:
-        name: of the process, for messages.
-        silence: of this process.
-        now_ms: of a monotonic clock.
+        name: the name of the process, for log messages.
+        silence: the state of this process's silence.
+        answer: the result of `ask`.
+        now_ms: the time of a monotonic clock, milliseconds.
     """
     if isinstance(answer, dict):
         silence.note_answer(now_ms, answer["progress"])

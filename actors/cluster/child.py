@@ -1,9 +1,9 @@
 """The handle of a workflow's own process (`CALLBOARD_ISOLATION=dedicated`).
 
-A wrapper only: implements `actors.cluster.dedicated.Child` over a handle. Ray calls an actor dead
-as soon as it is told to end it, while its process drives on for a moment, or for longer if it is
-stopped. The parent, which works under the same epoch, waits for the process itself; both are on one
-machine. Decision workflow-owners-and-shards.
+Implements `actors.cluster.dedicated.Child` with an actor handle, without decisions. Ray reports an
+actor as dead as soon as Ray is called to end it. But the process runs on for a moment, or for
+longer if it is stopped (SIGSTOP). The parent works under the same epoch, so it waits until the
+process itself has ended. Both run on the same machine. Decision workflow-owners-and-shards.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class ActorChild:
 
     def __init__(self, actor: Any) -> None:
         self._actor = actor
-        # A descriptor of its process, which no later process with its number is taken for. None
-        # before anything is asked of it, when it drives nothing, and after its end.
+        # A pidfd: unlike the process id, it never refers to a later process. None before the first
+        # request, when the child drives nothing yet, and after the end of the process.
         self._process: int | None = None
         self._is_ending = False
 
@@ -41,11 +41,11 @@ class ActorChild:
             pid = await self._actor.process_id.remote()
             if self._is_ending:
                 raise ChildProcessError(f"process {pid} is being ended")
-            if self._process is None:  # another request may have asked as well
+            if self._process is None:  # a concurrent request may have opened it
                 self._process = os.pidfd_open(pid)
         bodies = [REQUESTS.encode(request) for request in batch]
-        # As a bulk, of which no reply comes late: a token would be the child's, and the gateway
-        # asks the parent.
+        # Sent as a bulk, because a bulk has no late replies. The gateway would ask the parent for
+        # a late reply, but the reply's token would be valid only at the child.
         return [decode_reply(body) for body in await self._actor.handle_bulk.remote(bodies)]
 
     async def finished(self, watcher: str) -> Mapping[str, bytes | None]:
@@ -59,7 +59,7 @@ class ActorChild:
         self._is_ending = True
         ray.kill(self._actor)
         if self._process is not None:
-            with suppress(ProcessLookupError):  # Ray's way does not reach a process that is stopped
+            with suppress(ProcessLookupError):  # ray.kill does not end a stopped process
                 signal.pidfd_send_signal(self._process, signal.SIGKILL)
 
     async def ended(self) -> None:
@@ -72,7 +72,7 @@ class ActorChild:
             except (RayError, TimeoutError):
                 pass
             await asyncio.sleep(ENDED_POLL_S)
-        if self._process is not None:  # else another has waited as well
+        if self._process is not None:  # else a concurrent call of `ended` has closed it
             os.close(self._process)
             self._process = None
 

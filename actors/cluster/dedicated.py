@@ -1,13 +1,17 @@
 """A process for each workflow (`CALLBOARD_ISOLATION=dedicated`), behind a pooled owner.
 
-All requests go to the pooled owner. It hands a publish to a child, an owner of the same class in a
-process of its own, and forwards that workflow's requests. A child works under its parent's member
-id and the epoch of the workflow's shard, so no epoch tells the two apart: the parent drives on what
-an ended child leaves unfinished only when that process has ended for certain. A child ends with its
-parent process, when the shard is lost, and when it is silent for as long as an owner may be: a
-frozen one would keep its workflow and its shard for ever. Its dispatches leave from the parent,
-which has the share of each agent. While a child lives, its shard is not given away. Children occupy
-slots, so that their number is bounded.
+All requests go to the pooled owner, the parent. For each publish it starts a child: an owner of the
+same class in its own process. It forwards the requests of this workflow to the child.
+
+A child works under the parent's member id and the epoch of the workflow's shard, so the ledger
+cannot distinguish the two. Therefore the parent continues a child's unfinished workflow only when
+the child's process has certainly ended. The parent ends a child when the shard is lost, or when the
+child is silent for `owner_silence_ms`, because a frozen child would hold its workflow and shard
+forever. A child also ends with the parent's process.
+
+The parent sends a child's dispatches, because the parent has the share of each agent's capacity.
+While a child lives, its shard is not handed off. Each child occupies a slot, which limits their
+number.
 """
 
 from __future__ import annotations
@@ -43,24 +47,24 @@ log = logging.getLogger("callboard.owner")
 
 # The watcher name under which this owner waits for its children's workflows.
 PARENT = "parent"
-# Between an answer of a child and the next question. A question is a Ray call.
+# The pause between two health checks of a child. A health check is a Ray call.
 ASK_INTERVAL_S: Final = 2.0
 
 
 class Child(Protocol):
-    """The process of one workflow; its calls raise when it is gone."""
+    """The process of one workflow. Its methods raise when the process has ended."""
 
     async def handle(self, batch: list[OwnerRequest]) -> Sequence[OwnerReply]: ...
 
     async def finished(self, watcher: str) -> Mapping[str, bytes | None]: ...
 
     async def ask(self) -> Answer:
-        """Ask it how it is; raises what a call of a process that has ended does."""
+        """Return the answer to a health check; raise the error of the call if it has ended."""
 
     def end(self) -> None: ...
 
     async def ended(self) -> None:
-        """Return when the process has ended for certain."""
+        """Return when the process has certainly ended."""
 
 
 @dataclass(slots=True)
@@ -72,14 +76,14 @@ class _ChildRun:
 
 
 class Dedicated:
-    """One machine's children.
+    """The children of one pooled owner.
 
     Args:
-        owner: the pooled owner; ends children with the shards that it loses.
-        spawn: starts a child in a slot, under what it works under.
-        slots: most children at once; beyond it a publish is refused with OVERLOADED.
-        silence_ms_max: silence after which a child is ended.
-        ask_interval_s: between two questions of a child how it is.
+        owner: the pooled owner. It ends the children of shards that it loses.
+        spawn: starts a child in a slot, under a member, shard and epoch.
+        slots: the most children at once. Further publishes are refused with OVERLOADED.
+        silence_ms_max: the silence after which a child is ended, milliseconds.
+        ask_interval_s: the pause between two health checks of a child, seconds.
     """
 
     def __init__(
@@ -103,7 +107,7 @@ class Dedicated:
         self._watching: dict[str, asyncio.Task[None]] = {}
 
     async def close(self) -> None:
-        """End every task; children end with their process."""
+        """Cancel every task. The children end with this process."""
         tasks = [*self._following.values(), *self._watching.values()]
         for task in tasks:
             task.cancel()
@@ -117,7 +121,7 @@ class Dedicated:
         """Implement `Children`."""
         for run in self._of_shards(shards):
             run.child.end()
-            self._owner.child_ended(run.name)  # nothing more of it is sent from here
+            self._owner.child_ended(run.name)  # this process sends no more of its dispatches
 
     def works_in(self, shard: int) -> bool:
         """Implement `Children`."""
@@ -166,7 +170,7 @@ class Dedicated:
         return reply
 
     async def _watch(self, workflow_id: str, child: Child) -> None:
-        """End a child that neither answers nor gets on; what follows is that of any ended one."""
+        """End a child that neither answers nor makes progress; `_follow` then notices its end."""
         silence = Silence(self._silence_ms_max, now_ms=monotonic_ms())
         while True:
             await asyncio.sleep(self._ask_interval_s)
@@ -181,7 +185,7 @@ class Dedicated:
                 return
 
     async def _follow(self, workflow_id: str, run: _ChildRun, is_driven: bool) -> None:
-        """Wait for the end of the workflow or of the child; then drive unfinished work on."""
+        """Wait until the workflow or the child ends; then continue an unfinished workflow here."""
         is_finished = False
         try:
             while is_driven and not is_finished:
@@ -201,7 +205,7 @@ class Dedicated:
         await self._owner.restore_now(workflow_id)
         watches = [WatchRequest(workflow_id=workflow_id, watcher=w) for w in run.watchers]
         replies = await self._owner.handle(watches)
-        # Who is not watched for by now was waiting for a workflow that has ended meanwhile.
+        # No reply to a watch means that the workflow has ended meanwhile: notify this watcher.
         told = {w.watcher for w, reply in zip(watches, replies, strict=True) if reply is None}
         self._owner.outboxes.put(workflow_id, told)
 
@@ -209,7 +213,7 @@ class Dedicated:
 async def _ask_child(child: Child, request: OwnerRequest) -> OwnerReply:
     try:
         return (await child.handle([request]))[0]
-    except Exception as error:  # the edge to another process: outcome unknown, the same key again
+    except Exception as error:  # the edge to another process: unknown outcome, retry with same key
         return NotYet(
             ErrorCode.OVERLOADED,
             f"the workflow's process has ended ({type(error).__name__}), another takes it over",

@@ -1,4 +1,4 @@
-"""Logs an alarm for stuck money: escrows that are held past their workflow's deadline.
+"""Logs an alarm for stuck money: escrows that are still held after their workflow's deadline.
 
 An owner ends each workflow at its deadline, also after a restart or a takeover. A held escrow past
 its deadline is therefore a defect that an operator must examine. The watch repairs nothing.
@@ -17,7 +17,7 @@ from ledger.reads.reader import LedgerReader
 log = logging.getLogger("callboard.escrows")
 
 CHECK_INTERVAL_S = 60.0
-# Longer than the takeover of a lost owner's workflows takes.
+# Longer than other owners need to take over the workflows of a lost owner.
 GRACE_MS = 60_000
 IDS_SHOWN = 10
 
@@ -26,7 +26,7 @@ class EscrowWatch:
     """Checks once a minute for escrows that should have been released.
 
     Args:
-        reader: of the committed rows.
+        reader: reads committed rows.
     """
 
     def __init__(self, reader: LedgerReader) -> None:
@@ -34,12 +34,12 @@ class EscrowWatch:
         self._was_overdue = False
 
     async def run(self) -> None:
-        """Check until cancelled; first after a minute, when a restart has caught up."""
+        """Check until cancelled. The first check waits a minute, so a restart can catch up."""
         await asyncio.sleep(CHECK_INTERVAL_S)
         await every(CHECK_INTERVAL_S, lambda: self.check_once(wall_ms()), "check of escrows")
 
     async def check_once(self, now_ms: int) -> Overdue:
-        """Log overdue escrows, and once when there are none any more; return them."""
+        """Return the overdue escrows, and log them; log once when there are none any more."""
         found = await held_past_deadline(self._reader, now_ms - GRACE_MS, limit=IDS_SHOWN)
         if found.count:
             oldest = " ".join(found.oldest_ids)

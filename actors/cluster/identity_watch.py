@@ -1,9 +1,9 @@
-"""Does what is due about identity: names, heirs, recoveries with a delay.
+"""Sends the due commands about identity: release names, run inheritances, complete recoveries.
 
-Found in rows and done by commands whose keys say what is due: a command that is sent again, by
-whichever process, changes nothing, so it does not matter where a timekeeper ends. The ledger
-decides whether it is due; this module only asks. Reference: features.md (Names, Inheritance,
-Recovery). Decision agent-identity.
+The due work is found in stored rows. Each command's key names the due work, so a repeated command
+changes nothing, whichever process sends it. A timekeeper may therefore end at any step. The ledger
+checks again whether the work is due. Reference: features.md (Names, Inheritance, Recovery).
+Decision agent-identity.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from ledger.reads.reader import LedgerReader
 log = logging.getLogger("callboard.identity")
 
 ROUND_S: Final = 2.0
-# Of each kind, in one round: what is left is due in the next.
+# The most commands of each kind in one round. The rest is still due in the next round.
 DUE_MAX: Final = 100
 COMMIT_TIMEOUT_S: Final = 10.0
 
 
 class IdentityWatch:
-    """Notes every few seconds that the service is ready, and does what is due.
+    """Notes every few seconds that the service is ready, and sends the due commands.
 
     Args:
-        settings: the deployment's.
-        reader: of the committed rows.
-        is_ready: whether the service can be used: a replica answers, and there is a ledger.
+        settings: the deployment's settings.
+        reader: reads committed rows.
+        is_ready: says whether the service can be used: a replica answers, and there is a ledger.
     """
 
     def __init__(
@@ -49,17 +49,21 @@ class IdentityWatch:
         self._is_ready = is_ready
         self._readiness = ReadinessStore(settings.database_url)
         self._ledger = LedgerRoute(settings).client()
-        self._looked_to = ""  # the agent whose switch was looked at last
+        self._looked_to = ""  # the last agent whose inheritance was checked
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Run rounds until cancelled."""
         await every(ROUND_S, lambda: self.round(wall_ms()), "round of identity")
 
     async def round(self, at_ms: int) -> None:
-        """Note that the service is ready, and do what is due at a time, Unix ms.
+        """Note that the service is ready, and send the commands that are due.
 
-        What depends on silence waits for a note: a gap before it is known to be one then. The note
-        comes first: what fails after it must not look like a gap.
+        Inheritances and recoveries measure how long an agent was silent. Times in which the service
+        was not ready do not count, so both run only in a round in which readiness was noted. The
+        note comes first: a failure of a later step must not look like an outage.
+
+        Args:
+            at_ms: the time, Unix milliseconds.
         """
         is_ready = self._is_ready()
         if is_ready:
@@ -102,7 +106,7 @@ class IdentityWatch:
         )
 
     async def _commit(self, commands: Iterable[Command]) -> None:
-        """Commit these together; what is refused was done before, or is not due any more."""
+        """Commit commands together. A refused command was done before, or is no longer due."""
         due = list(commands)
         committed = (self._ledger.commit(one, timeout_s=COMMIT_TIMEOUT_S) for one in due)
         for command, outcome in zip(due, await asyncio.gather(*committed), strict=True):

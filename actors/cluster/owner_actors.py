@@ -1,6 +1,6 @@
 """The handles of all workflow actors: creates, pings and ends them.
 
-A wrapper only, without decisions. Decision process-liveness-and-standby.
+This module only calls Ray and makes no decisions. Decision process-liveness-and-standby.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ log = logging.getLogger("callboard.timekeeper")
 
 
 def cores_of_machines() -> dict[str, int]:
-    """Return how many cores Ray may count on, by the id of each machine that lives; blocks."""
+    """Return the number of cores of each live machine, at least 1, by Ray's id; blocks."""
     nodes = ray.nodes()  # type: ignore[no-untyped-call]
-    # A machine that runs none of Ray's tasks (`--num-cpus=0`) has no such entry.
+    # A machine that runs no Ray tasks (`--num-cpus=0`) has no resource `CPU`.
     return {
         one["NodeID"]: max(1, int(one["Resources"].get("CPU", 1))) for one in nodes if one["Alive"]
     }
@@ -45,7 +45,7 @@ def owner_names(settings: Settings, machines: Mapping[str, int]) -> dict[str, st
 
 
 class OwnerActors:
-    """Workflow actors by the names of their owners."""
+    """The workflow actors of all machines, by owner name."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -61,7 +61,7 @@ class OwnerActors:
         Args:
             machines: the cores of the live machines, by Ray's id.
 
-        Returns: the names of the owners that were created, and of those that are gone.
+        Returns: the names of the created owners, and the names of the ended owners.
         """
         wanted = owner_names(self._settings, machines)
         gone = sorted(set(self._handles) - set(wanted))
@@ -81,22 +81,23 @@ class OwnerActors:
         return made, gone
 
     async def ping(self, name: str) -> Answer:
-        """Ping an owner.
+        """Return an owner's answer to a health check.
 
         Raises:
-            RayError: its process has ended or is starting.
+            RayError: the owner's process has ended or is starting.
         """
         handle = self._handles[name]
         try:
             return await ask(handle.ping.remote, handle.progress.remote)
         except ActorDiedError:
-            # Ray does not restart it, as after a failed constructor: `ensure_actors` does.
+            # Ray does not restart this actor, for example because its constructor failed. The next
+            # `ensure_actors` creates it again.
             log.exception("owner is gone and is created again owner=%s", name)
             self._handles.pop(name, None)
             raise
 
     def restart(self, name: str) -> None:
-        """End an owner's process; Ray starts another."""
+        """End an owner's process; Ray starts a new one."""
         handle = self._handles.get(name)
         if handle is not None:
             ray.kill(handle, no_restart=False)

@@ -1,37 +1,42 @@
-"""Liveness of the cluster's processes: which of them are silent and have to be started anew.
+"""Liveness of the cluster's processes: decides whether a process is silent and must be replaced.
 
-A process is in one of three states. Answering. Busy: its answer is late, but its progress counter,
-read by another of its threads, has moved since; progress replaces an answer for `BUSY_MS_MAX` at
-most, because a loop may turn and never answer. Silent: several questions in a row brought neither
-an answer nor progress for too long; only then is it replaced. Whose workflows may be taken is not
-asked here: leases decide that (`core/shards/leases.py`), by what members tell the ledger. Pure; the
-caller measures the times. `actors/cluster/timekeeper.py` and
+A process is in one of three states:
+- Answering: it answers health checks in time.
+- Busy: its answer is late, but its progress counter has moved. Another thread of the process
+  returns this counter. Progress replaces an answer for at most `BUSY_MS_MAX`, because an event loop
+  may turn and never answer.
+- Silent: several checks in a row had neither an answer nor progress, for too long. Only a silent
+  process is replaced.
+
+This module does not decide whose shards may be taken: leases do (`core/shards/leases.py`). It is
+pure, and the caller measures the times. `actors/cluster/timekeeper.py` and
 `actors/cluster/ledgers/ledger_watch.py` act on the result. Decisions process-liveness-and-standby
 and workflow-owners-and-shards.
 """
 
 from __future__ import annotations
 
-# A process on a machine under full load was seen to need 20 s. One that was replaced before its
-# first answer may only be slow: its successors have twice the time each, up to the longest.
+# The time until the first answer: on a machine under full load, a start was seen to take 20 s. A
+# process that is replaced before its first answer may only be slow. So each successor gets twice
+# the time of its predecessor, up to `START_MS_LONGEST`.
 START_MS_MAX = 60_000
 START_MS_LONGEST = 8 * START_MS_MAX
 MISSES_MIN = 3
-# No turn of a loop takes long, so a working one answers within this time.
+# Every turn of an event loop is short, so a working process answers within this time.
 BUSY_MS_MAX = 60_000
 
 
 class Silence:
     """Decides whether one process has been silent for too long.
 
-    Time alone is no evidence, because the watcher itself may have been frozen. Several questions in
-    a row must remain unanswered as well.
+    Elapsed time alone proves nothing, because the checking process itself may have been frozen.
+    Therefore several checks in a row must also be unanswered.
 
     Args:
-        silence_ms_max: timeout of a process that has answered before.
-        now_ms: the start of the wait.
-        start_ms_max: timeout of the first answer. Killing a process that starts slowly on a busy
-            machine makes the machine busier.
+        silence_ms_max: the timeout of a process that has answered before, milliseconds.
+        now_ms: the start of the wait, milliseconds of a monotonic clock.
+        start_ms_max: the timeout of the first answer, milliseconds. It is longer, because ending a
+            process that starts slowly on a busy machine makes the machine busier.
     """
 
     def __init__(
@@ -55,7 +60,8 @@ class Silence:
     def note_ended(self, now_ms: int) -> bool:
         """Note that the process has ended; return whether to replace its successor.
 
-        The successor has the time of a start, once: it may end each time before it answers.
+        If the process had answered, the wait for a first answer starts again. If not, the wait
+        goes on: otherwise processes that end before they answer would never be replaced.
         """
         if self.has_answered:
             self.reset(now_ms)
@@ -63,13 +69,15 @@ class Silence:
         return self.note_miss(now_ms)
 
     def note_answer(self, now_ms: int, progress: int = 0) -> None:
-        """Note an answer and the progress counter in it."""
+        """Note an answer and its progress counter."""
         self._note_sign_of_life(now_ms, progress)
         self._answered_ms = now_ms
 
     def note_work(self, work: int, now_ms: int) -> bool:
-        """Note an answer with a counter of what the process is there for; return whether to replace
-        it. An answer without work since the last one counts as none."""
+        """Note an answer with a counter of completed work; return whether to replace the process.
+
+        An answer with the same counter as the last one counts as no answer.
+        """
         if work == self._progress:
             return self.note_miss(now_ms)
         self.note_answer(now_ms, work)
@@ -78,7 +86,7 @@ class Silence:
     def note_progress(self, progress: int, now_ms: int) -> bool:
         """Note the progress counter of a process whose answer is late; return whether it is busy.
 
-        Progress does not count once no answer has come for `BUSY_MS_MAX`.
+        Progress no longer counts when the last answer is older than `BUSY_MS_MAX`.
         """
         if progress == self._progress or now_ms - self._answered_ms > BUSY_MS_MAX:
             return False
@@ -86,7 +94,7 @@ class Silence:
         return True
 
     def note_miss(self, now_ms: int) -> bool:
-        """Note an unanswered question; return whether to replace the process."""
+        """Note an unanswered check; return whether to replace the process."""
         self._misses += 1
         most_ms = self._silence_ms_max if self.has_answered else self._start_ms
         return now_ms - self.heard_ms > most_ms and self._misses >= MISSES_MIN

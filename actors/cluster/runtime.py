@@ -1,12 +1,13 @@
-"""Creates the cluster's actors, and replaces them by those of another release.
+"""Creates the cluster's actors, and replaces the timekeeper by one of another release.
 
-Creating is idempotent, from any process. The Serve application's start-up does it, so that
-`callboard up`, `serve deploy` and `ray up` all work.
+Any process can create the actors; creation is idempotent. The Serve application creates them when
+it starts, so `callboard up`, `serve deploy` and `ray up` all work.
 
-A release is an interpreter and a folder of packages. Ray starts an actor in another one by a
-runtime environment, which actors inherit from the job or the actor that makes them: what a
-timekeeper starts is of the timekeeper's release, and what ends is started again in its own. So only
-the process that begins an upgrade names a release. Decision cluster-and-releases.
+A release is a Python interpreter and a folder of packages. A Ray runtime environment selects the
+release of an actor. An actor inherits the environment of the job or the actor that creates it. So
+all actors that a timekeeper creates run the timekeeper's release, and an actor restarts in its own
+release. Only the process that begins an upgrade has to name a release.
+Decision cluster-and-releases.
 """
 
 from __future__ import annotations
@@ -36,16 +37,16 @@ _FOLDER: Final = Path(__file__).resolve().parent.parent.parent
 
 
 class RuntimeRefused(RuntimeError):
-    """The cluster has a shape that this deployment's settings cannot serve."""
+    """The deployment's settings do not suit the cluster's machines."""
 
 
 def ensure_runtime(settings: Settings) -> None:
-    """Start the ledger actor and the timekeeper, which starts the other actors, if absent.
+    """Start the ledger actor and the timekeeper, if absent; the timekeeper starts the other actors.
 
     Raises:
-        RuntimeRefused: several machines, but a Postgres that only one of them reaches.
+        RuntimeRefused: there are several machines, but only one of them can reach Postgres.
     """
-    # By host name: several raylets on one machine (tests, large machines) share its Postgres.
+    # Machines are counted by host name: several raylets of one host (in tests) share its Postgres.
     nodes = ray.nodes()  # type: ignore[no-untyped-call]
     hosts = {node["NodeManagerHostname"] for node in nodes if node["Alive"]}
     if len(hosts) > 1 and any(mark in settings.database_url for mark in EMBEDDED_HOSTS):
@@ -63,21 +64,21 @@ def this_machine() -> str:
 
 
 def ensure_timekeeper(settings: Settings) -> None:
-    """Start the timekeeper if it is not there, as when it has died for good; blocks."""
+    """Start the timekeeper if it does not exist, or if Ray no longer restarts it; blocks."""
     ensure_actor(Timekeeper, TIMEKEEPER, settings_argument(settings))
 
 
 def restart_timekeeper() -> None:
-    """End the timekeeper's process, so that Ray starts another; blocks."""
+    """End the timekeeper's process, so that Ray starts a new one; blocks."""
     ray.kill(ray.get_actor(TIMEKEEPER, namespace=NAMESPACE), no_restart=False)
 
 
 class RollFailed(RuntimeError):
-    """An upgrade cannot go on; the text says why."""
+    """An upgrade cannot continue; the text says why."""
 
 
 def own_environment() -> dict[str, Any]:
-    """Return the runtime environment in which Ray starts actors of this process's own release."""
+    """Return the Ray runtime environment that starts actors in the release of this process."""
     return {
         "py_executable": shlex.quote(sys.executable),
         "env_vars": {"PYTHONPATH": str(_FOLDER)},
@@ -85,13 +86,13 @@ def own_environment() -> dict[str, Any]:
 
 
 def check_machines(machines: Iterable[str]) -> None:
-    """Start a process of this release on every machine, and see that it is of this release.
+    """Check that every machine can run this release, by a short process on each.
 
     Args:
-        machines: Ray's ids of them.
+        machines: Ray's ids of the machines.
 
     Raises:
-        RollFailed: on one of them it did not start, or is another release.
+        RollFailed: on one machine the process did not start, or it ran another release.
     """
     versions = {
         machine: _code_version.options(
@@ -120,24 +121,26 @@ def _code_version() -> tuple[str, int]:
 
 
 def replace_timekeeper(settings: Settings) -> None:
-    """Put a timekeeper of this release in the place of the one that runs; blocks.
+    """Replace the running timekeeper by one of this release; blocks.
 
-    It starts owners of its own generation on every machine, and knows no others.
+    The new timekeeper starts owners of its own generation on every machine. It does not know the
+    owners of earlier generations.
 
     Args:
-        settings: with the generation of this upgrade.
+        settings: the deployment's settings, with the generation of this upgrade.
 
     Raises:
-        RollFailed: it does not answer in time.
+        RollFailed: the new timekeeper does not answer in time.
     """
     deadline = time.monotonic() + START_TIMEOUT_S
     said = "nothing"
-    # More than once, perhaps: a replica of before that misses it starts one of its own release.
+    # The loop may run more than once: a replica of the previous release that notices the missing
+    # timekeeper starts one of the previous release.
     while (left_s := deadline - time.monotonic()) > 0:
         handle = ensure_actor(Timekeeper, TIMEKEEPER, settings_argument(settings))
         try:
             said = ray.get(handle.generation.remote(), timeout=left_s)
-        except (RayError, GetTimeoutError) as error:  # it is ending, or does not start
+        except (RayError, GetTimeoutError) as error:  # the actor is ending, or does not start
             said = type(error).__name__
         if said == settings.generation:
             return
@@ -150,7 +153,7 @@ def replace_timekeeper(settings: Settings) -> None:
 
 
 def end_actor(name: str) -> None:
-    """End an actor for good; one that is not there has ended."""
+    """End an actor permanently; do nothing if it does not exist."""
     try:
         ray.kill(ray.get_actor(name, namespace=NAMESPACE), no_restart=True)
     except ValueError:

@@ -1,8 +1,9 @@
-"""Replaces Serve's controller when it has stopped answering.
+"""Replaces Ray Serve's controller when it has stopped answering.
 
-Ray starts a controller anew that has ended, but not one that is frozen; requests are served on
-without one, but no replica or proxy that ends after it is replaced. Its successor finds the
-replicas and proxies by what Serve has stored. `actors/cluster/process_watch.py` judges.
+Ray restarts a controller whose process has ended, but does not notice a frozen one. Without a
+working controller, requests are still served, but Serve replaces no replica or proxy that ends. A
+new controller finds the running replicas and proxies from the state that Serve has stored.
+`actors/cluster/process_watch.py` decides whether the controller is silent.
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ from actors.process.loop_clock import every, monotonic_ms
 
 log = logging.getLogger("callboard.timekeeper")
 
-# Of the silence: between two questions, and until one counts as unanswered.
+# The interval of the checks, and the timeout of each check, as a part of the silence timeout.
 QUESTION_PART: Final = 1 / 6
 
 
 class ServeWatch:
-    """Asks Serve's controller again and again whether it is there.
+    """Checks Serve's controller periodically.
 
     Args:
-        silence_ms_max: silence after which it is replaced, milliseconds.
+        silence_ms_max: the silence after which the controller is replaced, milliseconds.
     """
 
     def __init__(self, silence_ms_max: int) -> None:
@@ -36,7 +37,7 @@ class ServeWatch:
         self._question_s = silence_ms_max * QUESTION_PART / 1_000
 
     async def run(self) -> None:
-        """Ask until cancelled."""
+        """Check until cancelled."""
         await every(self._question_s, self._check_once, "check of Serve's controller")
 
     async def _check_once(self) -> None:
@@ -44,7 +45,7 @@ class ServeWatch:
             controller: Any = await asyncio.to_thread(
                 ray.get_actor, SERVE_CONTROLLER_NAME, namespace=SERVE_NAMESPACE
             )
-        except ValueError:  # this cluster has no Serve, or its controller has died for good
+        except ValueError:  # Serve does not run, or its controller was ended permanently
             self._silence.reset(monotonic_ms())
             return
         try:
@@ -56,7 +57,7 @@ class ServeWatch:
                 await asyncio.to_thread(ray.kill, controller, no_restart=False)
                 self._silence.note_replaced(monotonic_ms())
         except RayError as error:
-            # It has ended, or is starting: Ray sees to that.
+            # The controller has ended or is starting; Ray restarts it.
             log.info("Serve's controller is not there error=%s", type(error).__name__)
             self._silence.reset(monotonic_ms())
         else:

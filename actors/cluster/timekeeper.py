@@ -1,8 +1,10 @@
-"""The timekeeper's actor: starts the workflow actors of every machine and restarts silent ones.
+"""The timekeeper's actor: runs the deployment's periodic tasks, and keeps the owners running.
 
-A wrapper only: `actors/cluster/process_watch.py` decides. It moves no work: members take and give
-shards by themselves, so work goes on while there is no timekeeper. Decision
-workflow-owners-and-shards.
+It starts the workflow actors of every machine and restarts silent ones. The other periodic tasks
+are the watches that the constructor lists. This module makes no decisions: for example,
+`actors/cluster/process_watch.py` decides whether a process is silent. The timekeeper moves no
+shards: members take and give them on their own, so workflows continue without a timekeeper.
+Decision workflow-owners-and-shards.
 """
 
 from __future__ import annotations
@@ -48,13 +50,13 @@ log = logging.getLogger("callboard.timekeeper")
 ROUND_S = 1.0
 READ_TIMEOUT_S = 2.0
 LARGE_READ_TIMEOUT_S = 30.0
-# A replica that answers has asked since.
+# Every replica pings the timekeeper each second. No ping in this time: no replica works.
 ASKED_MS = 5_000
 
 
 @ray.remote
 class Timekeeper:
-    """Reconciles the target state of the actors with the observed one, once a second."""
+    """Runs the periodic tasks. Once a second it makes the running owners match the wanted ones."""
 
     async def __init__(self, values: Mapping[str, object]) -> None:  # type: ignore[misc]
         settings = parse_settings_argument(values)
@@ -67,7 +69,7 @@ class Timekeeper:
         self._rounds = 0
         self._asked_ms = monotonic_ms() - ASKED_MS
         self._prober = Prober(settings, self._reader, NameResolver())
-        # Of its own: its large reads hold up no other watch.
+        # A separate reader, because its large reads would delay the other watches.
         reader = LedgerReader(settings.database_url, pool_size=1, timeout_s=LARGE_READ_TIMEOUT_S)
         self._totals, self._books = MetricTotals(reader), BooksWatch(reader)
         self._audit_log = AuditLogWatch(settings, self._reader)
@@ -99,20 +101,20 @@ class Timekeeper:
             ),
         )
         loops = (self._prober.run, *(watch.run for watch in watches), self._run)
-        if settings.otlp_endpoint:  # what it imports is an extra of the server
+        if settings.otlp_endpoint:  # imported only here: its packages are an optional extra
             from actors.cluster.reporting.trace_export import TraceExport
 
             loops = (*loops, TraceExport(settings).run)
         self._loops = [asyncio.create_task(loop()) for loop in loops]
 
     async def ping(self, report: Report | None = None) -> dict[str, Any]:
-        """Return how many rounds were run, and the problems that were found, by component.
+        """Return the number of rounds that were run, and the found problems by component.
 
-        Of a wrong row the table alone is told: everybody may read the health. Replicas ask each
-        second.
+        Each replica calls this every second. A problem of the books names only the table of the
+        wrong row, because everybody can read the health endpoint.
 
         Args:
-            report: the asking replica's.
+            report: the metrics report of the calling replica.
         """
         self._asked_ms = monotonic_ms()
         if report is not None:
@@ -136,14 +138,17 @@ class Timekeeper:
         return self._books.result
 
     async def check_books(self) -> int:
-        """Let the books be checked soon; return the time of this request, Unix milliseconds."""
+        """Request a check of the books; return the time of the request, Unix milliseconds."""
         return self._books.request()
 
     def _is_asked(self) -> bool:
         return monotonic_ms() - self._asked_ms < ASKED_MS
 
     async def generation(self) -> str:
-        """Return which upgrade has made this actor, and the owners that it starts."""
+        """Return the generation of this actor and of the owners that it starts.
+
+        Each upgrade has a new generation.
+        """
         return self._generation
 
     async def process_id(self) -> int:
@@ -172,7 +177,7 @@ class Timekeeper:
         try:
             reply = await self._owners.ping(name)
         except RayError as error:
-            # It has ended or is starting: Ray restarts it.
+            # The owner has ended or is starting; Ray restarts it.
             log.info("owner is not there owner=%s error=%s", name, type(error).__name__)
             is_late = silence.note_ended(monotonic_ms())
         else:

@@ -1,7 +1,8 @@
-"""The workflow actor: drives many workflows from one loop, one or more per machine.
+"""The workflow actor: an owner process that drives many workflows from one event loop.
 
-A wrapper only: `actors/engine/owner.py` holds the parts. A member that the ledger does not know any
-more ends its process; the new one is another member and starts from the stored rows.
+Each machine has one or more. This module only wraps `actors/engine/owner.py` for Ray. When the
+ledger no longer knows the member, the process ends. Ray starts a new process, which is a new member
+and restores the workflows of its shards from stored rows.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ from core.shards.machine_size import DEDICATED_ACTORS_MAX
 
 log = logging.getLogger("callboard.workflows")
 
-# Longer than a round of polls, short enough that a poll to a dead process ends.
+# The timeout of a long poll for ended workflows. It is short enough that a poll to a process that
+# has died ends soon.
 FINISHED_POLL_S = 10.0
 
 
@@ -89,7 +91,7 @@ class WorkflowActor:
             spawn = partial(_spawn, settings, name)
             slots, silence_ms = DEDICATED_ACTORS_MAX, settings.owner_silence_ms
             self._dedicated = Dedicated(self._owner, spawn, slots=slots, silence_ms_max=silence_ms)
-        # Not awaited: a constructor that waits for an absent Postgres would hang the creation.
+        # Not awaited: while Postgres is down, the creation of the actor would hang.
         self._start = asyncio.create_task(self._begin())
 
     async def _begin(self) -> None:
@@ -104,41 +106,53 @@ class WorkflowActor:
         await self._batches.start(methods)
         try:
             await self._owner.start()
-        except Exception as error:  # the edge of the process: a new one repeats a failed start
+        except Exception as error:  # the edge of the process: a new process repeats the start
             log.exception("owner did not start")
             _stop(repr(error))
 
     async def handle(self, bodies: list[bytes]) -> list[bytes]:
-        """Answer publishes, watches and cancels, each after its commit; what takes long, later."""
+        """Answer requests, each after its commit. The answer of a slow request is a token.
+
+        The caller gets the reply for a token from `late`.
+        """
         await asyncio.shield(self._start)
         handle = partial(self._owner.handle, late=self._late)
         return await answer_requests(self._dedicated.handle if self._dedicated else handle, bodies)
 
     async def handle_bulk(self, bodies: list[bytes]) -> list[bytes]:
-        """Answer requests of which none waits for another's sake, all when all are committed."""
+        """Answer requests together, when all of them are committed; no reply comes late."""
         await asyncio.shield(self._start)
         return await answer_requests((self._dedicated or self._owner).handle, bodies)
 
     async def late(self, tokens: list[int]) -> list[bytes]:
-        """Return these late replies, or that they take longer."""
+        """Return the late replies for these tokens, or a note that they need more time."""
         return await self._late.take(tokens)
 
     async def refresh(self, batch: list[None]) -> list[None]:
-        """Know what the ledger says of agents, prices and stakes; answered when it is known."""
+        """Refresh the directory of agents, prices and stakes from the ledger; then return."""
         await asyncio.shield(self._start)
         await self._owner.refresh()
         return batch
 
     async def finished(self, watcher: str) -> dict[str, bytes | None]:
-        """Return the finished workflows that the watcher waits for; wait for the first."""
+        """Return the ended workflows that the watcher waits for.
+
+        This is a long poll: it waits for the first, for at most `FINISHED_POLL_S`.
+        """
         return await self._owner.outboxes.take(watcher, FINISHED_POLL_S)
 
     async def accept(self, bodies: list[bytes]) -> list[bool]:
-        """Send orders of another owner, and take the events of orders there; answer which were."""
+        """Accept messages of another owner: orders to send from here, and events of sent orders.
+
+        Returns: for each message whether it was accepted.
+        """
         return await answer_in_slices(self._owner.remote_dispatch.accept, bodies)
 
     async def ping(self) -> dict[str, Any]:
-        """Return counters; `isReady`: the owner takes work, `isRestoring`: a restore goes on."""
+        """Return the owner's counters and state.
+
+        `isReady`: the owner accepts work. `isRestoring`: it still restores workflows.
+        """
         self._quarantined.set(self._owner.quarantined)
         return {
             "isReady": self._start.done(),
@@ -148,7 +162,7 @@ class WorkflowActor:
 
     @ray.method(concurrency_group="liveness")
     async def progress(self) -> int:
-        """Return the progress counter of this process, from a thread of its own."""
+        """Return the progress counter of this process; a separate thread answers."""
         return self._steps()
 
     def _steps(self) -> int:

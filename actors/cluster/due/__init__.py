@@ -1,1 +1,1 @@
-"""What the timekeeper does because it is due: runs of triggers, deliveries to webhooks."""
+"""Work that the timekeeper does when it is due: runs of triggers, deliveries to webhooks."""

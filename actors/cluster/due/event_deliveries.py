@@ -1,4 +1,4 @@
-"""Takes due deliveries: sends them to webhooks, or starts runs of event triggers.
+"""Processes due deliveries: sends them to webhooks, or starts runs of event triggers.
 
 Theory of operation: a due delivery is leased, tried once, and the result is stored. If this process
 dies, the lease expires and the delivery is tried again. Each attempt takes one of a limited number
@@ -37,23 +37,24 @@ _SLACK_MS: Final = 10_000
 # A claim lasts longer than an attempt.
 LEASE_MS: Final = 30_000
 BACKOFF_MS: Final = (5_000, 30_000, 120_000, 600_000, 1_800_000, 3_600_000, 7_200_000)
-# Pauses of a webhook after its first, second and later failures in a row.
+# The pause of a webhook after the first, the second and each later failure in a row.
 RESTS_MS: Final = BACKOFF_MS[:3]
 _JITTER: Final = 0.1
 
 # Concurrent attempts: in all, per owner, and per target.
 PLACES, PLACES_OF_OWNER, PLACES_OF_TARGET = 50, 8, 4
-# An owner whose recent attempts took longer than this is heavy. Heavy owners share some places.
+# An owner whose recent attempts took more time than this in all is heavy. Heavy owners share some
+# places.
 LIGHT_S: Final = 20.0
 PLACES_OF_HEAVY: Final = 25
-# Places that only owners take whose last attempt took at most this long.
+# Places reserved for quick owners: an owner is quick if its last attempt took at most `QUICK_S`.
 PLACES_OF_QUICK, QUICK_S = 10, 1.0
-# As many quick owners are remembered.
+# The most quick owners that are remembered.
 QUICK_OWNERS_MAX: Final = 100_000
 
 
 class Place(NamedTuple):
-    """A place, taken by one running attempt."""
+    """A place taken by one running attempt; `is_heavy`: the attempt's owner is heavy."""
 
     target: Target
     is_heavy: bool
@@ -63,7 +64,8 @@ class Place(NamedTuple):
 class Places:
     """The taken places, and the time that the recent attempts of each owner took.
 
-    An attempt is charged the longest time in advance, and the actual time when it ends.
+    An attempt is charged its timeout (`ATTEMPT_S`) when it begins. When it ends, the charge is
+    corrected to the actual time.
     """
 
     taken: int = 0
@@ -90,7 +92,7 @@ class Places:
         return place
 
     def give_back(self, place: Place, took_s: float) -> None:
-        """Give back the place of an attempt that took `took_s`."""
+        """Free the place of an attempt that took `took_s` seconds; 0: it was not made."""
         owner_did = place.target.owner_did
         self.spent_s[owner_did] = max(0, self.spent_s.get(owner_did, 0) - ATTEMPT_S + took_s)
         if took_s > QUICK_S:
@@ -116,23 +118,23 @@ class Places:
 
 
 def backoff_ms(attempts: int, *, jitter: float) -> int:
-    """Return the pause before the next attempt.
+    """Return the pause before the next attempt, milliseconds.
 
     Args:
-        attempts: how many have failed, 1 or more.
-        jitter: 0 to 1.
+        attempts: the number of failed attempts, 1 or more.
+        jitter: a random number from 0 to 1.
     """
     return int(BACKOFF_MS[min(attempts, len(BACKOFF_MS)) - 1] * (1 + _JITTER * jitter))
 
 
 class EventDeliveries:
-    """Takes due deliveries; must be created inside its event loop.
+    """Processes due deliveries; must be created inside its event loop.
 
     Args:
-        reader: of the committed rows.
-        store: of the deliveries.
-        sender: to webhooks.
-        runs: of event triggers.
+        reader: reads committed rows.
+        store: reads and writes the deliveries.
+        sender: sends deliveries to webhooks.
+        runs: starts runs of event triggers.
     """
 
     def __init__(
@@ -152,7 +154,7 @@ class EventDeliveries:
         self._trying: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
-        """Find, take and tidy deliveries until cancelled."""
+        """Find due deliveries, process them and remove old ones, until cancelled."""
         await asyncio.gather(
             every(LOOK_S, self.look, "look for due deliveries"),
             every(_PAUSE_S, self.take_due, "taking of due deliveries"),
@@ -161,13 +163,16 @@ class EventDeliveries:
         )
 
     async def close(self) -> None:
-        """End all attempts."""
+        """Cancel all attempts."""
         for task in self._trying:
             task.cancel()
         await self._sender.close()
 
     async def look(self) -> None:
-        """Add the targets of deliveries that came due since the last look, at first of all."""
+        """Add the targets of deliveries that came due since the last call of `look`.
+
+        The first call, and the first after `tidy`, adds the targets of all pending deliveries.
+        """
         now_ms, after_ms = self._now_ms(), self._looked_ms - _SLACK_MS
         if self._looked_ms == 0:
             found = await self._store.waiting()
@@ -177,12 +182,12 @@ class EventDeliveries:
         self._looked_ms = now_ms
 
     async def check_credentials(self) -> None:
-        """Pause the webhooks whose credential has ended."""
+        """Pause the webhooks whose credential has expired or was revoked."""
         if ended := await ended_credentials(self._reader, now_ms=self._now_ms()):
             await self._store.pause(ended)
 
     async def tidy(self) -> None:
-        """Remove old deliveries, halve the counted times, and let the next look find all due."""
+        """Remove old deliveries, halve the counted times; let the next `look` read all targets."""
         now_ms = self._now_ms()
         self._places.forget()
         self._rests = {
@@ -239,13 +244,13 @@ class EventDeliveries:
                 is_tried = getattr(outcome, "kind", None) is not HttpFailureKind.NOT_TRIED
             now_ms = self._now_ms()
             changes: RowDict = {"http_status": status, "error": error}
-            # Later runs of the trigger wait for this one: it is tried every 2 minutes at least.
+            # Later runs of the trigger wait for this one, so its pauses are at most 2 minutes.
             attempts = min(row["attempts"], 3) if target.kind == "trigger" else row["attempts"]
             next_ms = now_ms + backoff_ms(attempts, jitter=random.random())
             if error is not None and (target.kind == "trigger" or next_ms < row["ends_ms"]):
                 changes["next_ms"] = next_ms
             else:
-                # The trigger's run record stays; the delivery is not needed any more.
+                # A trigger's delivery is removed soon: the run's own record remains.
                 kept_ms = 0 if target.kind == "trigger" else KEPT_MS
                 changes["status"] = "delivered" if error is None else "failed"
                 changes |= {"ended_ms": now_ms, "ends_ms": now_ms + kept_ms}
@@ -259,7 +264,7 @@ class EventDeliveries:
             self._due[target] = None
 
     async def _note(self, target: Target, *, is_failed: bool, now_ms: int) -> None:
-        """Note the result of an attempt: failures pause the webhook, concurrent ones only once."""
+        """Note the result of an attempt. A failure pauses the webhook, if it is not paused yet."""
         failures, until_ms = self._rests.get(target.id, (0, 0))
         if not is_failed:
             self._rests.pop(target.id, None)

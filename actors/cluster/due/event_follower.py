@@ -1,8 +1,9 @@
-"""Follows the audit log and makes a delivery for each entry and each subscriber that it matches.
+"""Follows the audit log and stores a delivery for each pair of an entry and a matching subscriber.
 
 Subscribers are webhooks, the `webhookUrl` of publishes, and event triggers. Entries are read in
-pages, with the subscribers of their parties. One statement stores the deliveries of a page and the
-position, so each entry is taken once. Reference: features.md (Webhooks, Triggers).
+pages, together with the subscribers of the DIDs that the entries concern. One statement stores a
+page's deliveries and the new position, so each entry is processed once.
+Reference: features.md (Webhooks, Triggers).
 """
 
 from __future__ import annotations
@@ -32,17 +33,19 @@ from ledger.reads.event_entries import END_EVENTS
 from ledger.reads.reader import LedgerReader, RowDict
 
 ROUND_S: Final = 0.5
-# Most entries of owners of subscribers in a page, and for each of them the entries looked at.
+# The most rows of a page (one row: an entry and an owner that has subscribers), and the number of
+# log entries that are searched per row.
 ROWS_MAX, ENTRIES_OF_ROW = 250, 16
-# Per owner: of its webhooks, which share them equally; of its publishes; of its event triggers.
+# The most pending deliveries per owner. The limit applies separately to all of the owner's webhooks
+# (they share it equally), all of its publishes, and all of its event triggers.
 UNDELIVERED_MAX: Final = 10_000
-# Targets whose pending deliveries one statement counts.
+# The most targets whose pending deliveries one statement counts.
 COUNTED_MAX: Final = 50
-# Most pairs of an entry and an event trigger of its type, per owner and page of entries.
+# The most pairs of an entry and an event trigger of its type, per owner and page of entries.
 PAIRS_OF_OWNER_MAX: Final = 2_000
-# The `error` of a run that is only recorded as skipped, with this reason.
+# The `error` of a delivery whose run does not start: it is recorded as skipped, for this reason.
 RATE: Final = "rate"
-# Of the skipped runs of a trigger one per minute is noted.
+# Of a trigger's skipped runs, one per minute is recorded.
 MINUTE_MS: Final = 60_000
 
 
@@ -55,7 +58,11 @@ class Pair(NamedTuple):
 
 
 class Delivery(NamedTuple):
-    """A delivery to make. `most`: undelivered ones of the target. `error`: why it is only noted."""
+    """A delivery to store.
+
+    `most`: the most pending deliveries of the target. `address`: the URL of a publish, or the id of
+    a trigger. `error`: the reason why a run is only recorded as skipped; None: it starts.
+    """
 
     entry: RowDict
     event_type: str
@@ -70,8 +77,8 @@ class EventFollower:
     """Makes deliveries of audit entries.
 
     Args:
-        reader: of the committed rows.
-        store: of the deliveries.
+        reader: reads committed rows.
+        store: reads and writes the deliveries.
     """
 
     def __init__(self, reader: LedgerReader, store: DeliveryStore) -> None:
@@ -79,12 +86,12 @@ class EventFollower:
         self._store = store
         self._now_ms = SteadyTime().now_ms
         self._rows = ROWS_MAX
-        # Upper bounds of the pending deliveries of each target: counting them is slow.
+        # An upper bound of each target's pending deliveries. It is cached because counting is slow.
         self._pending: dict[str, int] = {}
         # The runs of each trigger in the current minute.
         self._minute = 0
         self._runs = Counter[str]()
-        # The skipped runs of this minute that are recorded: the trigger, and the event's minute.
+        # The skipped runs recorded in this minute, each as (trigger, minute of the event).
         self._noted = set[tuple[str | None, int]]()
 
     async def run(self) -> None:
@@ -115,7 +122,10 @@ class EventFollower:
         return True
 
     async def _made(self, after: int, last: int) -> tuple[list[Delivery], int]:
-        """Return the deliveries of the entries up to `last`, or up to an earlier one, and that."""
+        """Return deliveries of the entries after `after`, and the id of the last entry covered.
+
+        The covered entries end at `last`, or earlier if the page is full.
+        """
         entries = await entries_of_subscribers(
             self._reader, after=after, last=last, most=self._rows
         )
@@ -149,7 +159,7 @@ class EventFollower:
             kind, one, config = subscriber["kind"], subscriber["id"], subscriber["config"]
             if kind == "webhook":
                 most = UNDELIVERED_MAX // subscriber["siblings"]
-                # Others cannot take the room of the owner's own events.
+                # Half of the room is reserved for events that the owner caused itself.
                 most = most // 2 if entry["is_others"] else most
                 made.append(Delivery(entry, event_type, kind, one, most))
             elif first_match(events[entry["audit_id"]], event_type, config.get("filter") or {}):
@@ -159,11 +169,11 @@ class EventFollower:
         return made
 
     async def _bounded(self, made: Sequence[Delivery]) -> tuple[list[RowDict], Counter[str]]:
-        """Leave off the deliveries for which their targets have no room.
+        """Leave out the deliveries for which their targets have no room.
 
-        Of the skipped runs of a trigger, one per minute is kept.
+        Of a trigger's skipped runs, one per minute is stored.
 
-        Returns: the rows, and how many were left off for each target.
+        Returns: the rows to store, and the number of left-out deliveries by target.
         """
         new, skipped = Counter(one.target_id for one in made), Counter[str]()
         most = dict[str, int]()
@@ -194,9 +204,10 @@ class EventFollower:
 def _pairs(
     entries: Iterable[RowDict], subscribers: Iterable[RowDict]
 ) -> tuple[list[Pair], list[Pair]]:
-    """Return the pairs of entries and subscribers, and apart from them refused pairs.
+    """Return the pairs of entries and matching subscribers, and separately the refused pairs.
 
-    Beyond the most pairs of an owner, one pair of each of the owner's triggers is refused.
+    When an owner exceeds `PAIRS_OF_OWNER_MAX`, further pairs of its triggers are dropped. One of
+    them per trigger is returned as refused.
     """
     of_type = defaultdict[tuple[str, str], list[RowDict]](list)
     for one in subscribers:
@@ -236,7 +247,8 @@ def _of_owner(kind: str, entry: RowDict, event_type: str, address: str) -> Deliv
 def _row(made: Delivery) -> RowDict:
     """Return the row of a new delivery.
 
-    One line has the deliveries of a webhook and workflow, or the runs of a trigger.
+    The deliveries of one line are processed one after the other. A line is all deliveries of a
+    workflow to a webhook, or all runs of a trigger. Any other delivery is a line of its own.
     """
     fields = made._asdict()
     entry = fields.pop("entry")

@@ -1,7 +1,7 @@
-"""Starts a run of an event trigger that is due, or notes why it does not start.
+"""Starts a due run of an event trigger, or records why the run does not start.
 
-The run's key is the audit entry, so an entry starts one run, however often this is repeated.
-Reference: features.md (Triggers).
+The run's key contains the id of the audit entry, so an entry starts at most one run per trigger,
+even if the delivery is repeated. Reference: features.md (Triggers).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ledger.features.triggers import event_row, trigger_row
 from ledger.features.workflow_commands import TriggerRun
 from ledger.reads.reader import LedgerReader, RowDict
 
-# Longest chain of runs that start each other by events.
+# The longest chain of runs in which the event of one run starts the next.
 DEPTH_MAX: Final = 5
 
 
@@ -29,9 +29,9 @@ class EventRuns:
     """Starts the runs of event triggers.
 
     Args:
-        settings: the deployment's.
-        reader: of the committed rows.
-        starter: publishes and notes.
+        settings: the deployment's settings.
+        reader: reads committed rows.
+        starter: publishes runs, and records skipped and failed ones.
     """
 
     def __init__(self, settings: Settings, reader: LedgerReader, starter: RunStarter) -> None:
@@ -40,7 +40,13 @@ class EventRuns:
         self._starter = starter
 
     async def start(self, delivery: RowDict, *, now_ms: int) -> str | None:
-        """Start or note a run; return why it stays due, None if it was decided.
+        """Start a run, or record why it does not start.
+
+        Args:
+            delivery: the row of the due delivery.
+            now_ms: the time, Unix milliseconds.
+
+        Returns: why the run stays due; None if it was started or recorded.
 
         Raises:
             ServiceError: the outcome is unknown.
@@ -72,7 +78,7 @@ class EventRuns:
     def _publish(
         self, run: TriggerRun, trigger: RowDict, entry: RowDict, workflow_id: str, task_id: str
     ) -> Cause | None:
-        """Return the publish of a run; None: the entry no longer matches."""
+        """Return the publish of a run, or the record of its failure; None if no event matches."""
         shown, config = read_json(entry["body"]), trigger["config"]
         wanted = config.get("filter") or {}
         event = first_match(shown["payload"]["events"], config["eventType"], wanted)

@@ -1,7 +1,7 @@
-"""Starts runs of triggers, and notes those that are refused, skipped or missed.
+"""Starts runs of triggers, and records the runs that are refused, skipped or missed.
 
-Each cause of a run is one command whose key names it, whether the run starts or not. If the outcome
-is unknown, the cause stays due and is decided again from the stored rows.
+Each cause of a run results in one command, whether the run starts or not. The command's key names
+the cause. If the outcome is unknown, the cause stays due and is decided again from the stored rows.
 Reference: features.md (Triggers, Schedules).
 """
 
@@ -38,7 +38,7 @@ LEFT_DUE: Final = (
 
 
 class Cause(NamedTuple):
-    """A cause of a run, and what is done about it: a workflow is published, or a note stored."""
+    """A cause of a run, and its result: the publish of a workflow, or a note of why none starts."""
 
     run: TriggerRun
     act: PackedPublish | NoteRun
@@ -52,7 +52,11 @@ def note_of(
     detail: str = "",
     missed_until_ms: int | None = None,
 ) -> NoteRun:
-    """Return the command that records a cause that has started no run."""
+    """Return the command that records why a cause started no run.
+
+    Args:
+        missed_until_ms: the last due time that was missed, Unix milliseconds; None if none was.
+    """
     return NoteRun(
         key=run_command_key(run.trigger_id, run.key),
         actor_did=TIMEKEEPER,
@@ -65,7 +69,10 @@ def note_of(
 
 
 def failed_note(run: TriggerRun, error: ServiceError) -> NoteRun:
-    """Return the command that records a refused run; a spent budget is no fault of the trigger."""
+    """Return the command that records a refused run.
+
+    If a quota was exceeded, the run counts as skipped, because the trigger itself is not faulty.
+    """
     is_spent = error.code is ErrorCode.QUOTA_EXCEEDED
     return note_of(run, "skipped" if is_spent else "failed", error.code, detail=error.detail)
 
@@ -74,7 +81,7 @@ class RunStarter:
     """Publishes runs to workflow owners and commits notes to the ledger, for the timekeeper.
 
     Args:
-        settings: the deployment's.
+        settings: the deployment's settings.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -83,17 +90,17 @@ class RunStarter:
         self._owners = LiveOwners(settings, lambda *_: None, self._route.renewals(), machine="")
 
     def follow(self) -> None:
-        """Keep the map of the owners fresh."""
+        """Start to keep the map of the owners up to date."""
         self._owners.follow()
 
     def new_ids(self) -> tuple[str, str]:
-        """Return the ids of a new workflow, in a shard of an owner that has room, and its task."""
+        """Return the ids of a new workflow and its task; an owner that has room holds the shard."""
         at_ms = wall_ms()
         workflow_id, task_id = (uuid7(at_ms=at_ms, entropy=os.urandom(10)) for _ in range(2))
         return self._owners.place(workflow_id) or workflow_id, task_id
 
     async def take(self, causes: Sequence[Cause]) -> list[TriggerRun]:
-        """Publish and note; return the runs that are left due.
+        """Publish workflows and commit notes; return the runs that stay due.
 
         Raises:
             ServiceError: a note was not committed in time.

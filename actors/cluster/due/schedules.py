@@ -1,4 +1,4 @@
-"""Runs schedules: each second those that are due are decided, and published or noted.
+"""Processes due schedules each second: publishes a run for each, or records why it has none.
 
 Reference: features.md (Schedules).
 """
@@ -25,18 +25,18 @@ from ledger.reads.stored import RowDict
 log = logging.getLogger("callboard.triggers")
 
 ROUND_S: Final = 1.0
-# Schedules that are read, decided and published together, and their templates in all.
+# The most schedules that are processed together, and the most bytes of all their templates.
 DUE_MAX: Final = 1_000
 TEMPLATE_BYTES_MAX: Final = 16 * 1024 * 1024
 
 
 class ScheduleWatch:
-    """Takes the due times of schedules.
+    """Processes the due times of schedules.
 
     Args:
-        settings: the deployment's.
-        reader: of the committed rows.
-        starter: publishes and notes.
+        settings: the deployment's settings.
+        reader: reads committed rows.
+        starter: publishes runs, and records skipped and failed ones.
     """
 
     def __init__(self, settings: Settings, reader: LedgerReader, starter: RunStarter) -> None:
@@ -71,7 +71,7 @@ class ScheduleWatch:
         return [self._decide(row, *own, now_ms) for row, own in zip(rows, ids, strict=True)]
 
     def _decide(self, row: RowDict, workflow_id: str, task_id: str, now_ms: int) -> Cause:
-        """Return what is done about a schedule's due time."""
+        """Return the result of a schedule's due time: the publish of its run, or a note."""
         due_ms, config = row["due_ms"], row["config"]
         run = run_of(row, str(due_ms), due_ms=due_ms)
         due_at = iso_ms(due_ms)
@@ -97,6 +97,6 @@ class ScheduleWatch:
                 workflow_id=workflow_id,
                 task_id=task_id,
             )
-        except ServiceError as error:  # the zone is not known any more, or limits were lowered
+        except ServiceError as error:  # the time zone is unknown now, or limits were lowered
             return Cause(run, failed_note(run, error))
         return Cause(run, packed(request))

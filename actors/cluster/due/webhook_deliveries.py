@@ -1,4 +1,4 @@
-"""Sends a delivery to a webhook, or to the `webhookUrl` of a publish, once.
+"""Makes one attempt to send a delivery to a webhook, or to the `webhookUrl` of a publish.
 
 Reference: features.md (Webhooks).
 """
@@ -29,7 +29,7 @@ REPLY_BYTES_MAX: Final = 1_024
 
 
 def failure_of(outcome: Outcome) -> str | None:
-    """Return why an attempt has failed; None: the receiver accepted the message."""
+    """Return why an attempt has failed; None if the receiver accepted the message."""
     if isinstance(outcome, HttpFailure) and outcome.kind is not HttpFailureKind.TOO_LARGE:
         return f"{outcome.kind.name}: {outcome.detail}"
     is_taken = 200 <= outcome.status < 300
@@ -40,9 +40,9 @@ class WebhookSender:
     """Sends deliveries; must be created inside its event loop.
 
     Args:
-        settings: the deployment's keys and the egress policy.
-        reader: of the committed rows.
-        attempt_s: for all of an attempt.
+        settings: gives the deployment's keys and the egress policy.
+        reader: reads committed rows.
+        attempt_s: the timeout of a whole attempt, seconds.
     """
 
     def __init__(
@@ -59,10 +59,12 @@ class WebhookSender:
         await self._client.close()
 
     async def send(self, row: Row, webhook: Row | None) -> Outcome:
-        """Send a delivery.
+        """Send a delivery once; return the receiver's reply or the failure.
 
         Args:
-            webhook: None: the delivery is about a publish, and has the URL.
+            row: the row of the delivery.
+            webhook: the row of the webhook. None for the `webhookUrl` of a publish; then the
+                delivery has the URL.
         """
         at, shown = iso_ms(row["created_ms"]), write_json({"webhookId": row["target_id"]}).decode()
         event_type, url = row["event_type"], row["address"] if webhook is None else webhook["url"]
@@ -89,10 +91,10 @@ class WebhookSender:
             return HttpFailure(HttpFailureKind.UNREACHABLE, "the URL cannot be requested")
 
     def _secrets(self, signer_id: str, webhook: Row | None) -> Sequence[str] | None:
-        """Return the secrets that sign, the one in use first; None: they cannot be read.
+        """Return the secrets that sign, the current one first; None if they cannot be read.
 
         Args:
-            signer_id: as of `publish_secrets`, where there is no webhook.
+            signer_id: the argument of `publish_secrets`; used if there is no webhook.
         """
         if webhook is None:
             return publish_secrets(self._keys, signer_id)

@@ -1,1 +1,1 @@
-"""The ledger's processes: the writer's actor, its standby, who watches them, the hand-over."""
+"""The ledger's processes: the writer, its standby, the checks of both, and the hand-over."""

@@ -1,9 +1,9 @@
-"""The ledger's actor, in front of the one writer of the audited tables, or a standby of it.
+"""The ledger's actor: the writer of the audited tables, or its standby.
 
-A wrapper only: it receives batches, `ledger/writer/group_commit.py` decides and commits. When the
-writer finds that what it planned cannot be true (an integrity error), the process ends at once and
-Ray starts a new one. Every process waits for the lock of the head (`ledger/features/head_row.py`),
-and is a standby until it gets it.
+The actor only receives batches; `ledger/writer/group_commit.py` decides and commits. If the writer
+finds that its plan contradicts the stored rows (an integrity error), the process ends at once and
+Ray starts a new one. Every ledger process waits for the lock of the ledger's head row
+(`ledger/features/head_row.py`). It is a standby until it gets the lock.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class LedgerActor:
             on_fatal=_stop,
         )
         self._batches = BatchServer(settings, self._name)
-        # Not awaited: an absent Postgres must not make the creation of the actor fail for good.
+        # Not awaited: if Postgres is down, the creation of the actor must not fail permanently.
         self._start = asyncio.create_task(self._open())
 
     async def _open(self) -> None:
@@ -70,8 +70,8 @@ class LedgerActor:
                 await asyncio.sleep(delay_s)
                 delay_s = min(2 * delay_s, RETRY_DELAY_S_MAX)
             except Exception as error:
-                # The edge of the process. The watch would not replace an actor that answers pings
-                # and never opens the ledger.
+                # The edge of the process. It must end here: LedgerWatch does not replace an actor
+                # that answers pings, even if it never opens the ledger.
                 log.exception("ledger not opened")
                 _stop(LedgerIntegrityError(f"opening: {error!r}"))
             else:
@@ -92,7 +92,7 @@ class LedgerActor:
         return answer_renewals(self._commits.renew, bodies)
 
     async def ping(self) -> dict[str, Any]:
-        """Return the writer's counters, its progress and machine, and whether it has the lock."""
+        """Return the counters, the progress, the machine, and whether this actor has the lock."""
         commits = self._commits.statistics()
         return {
             "progress": self._watchdog.turns,
@@ -117,12 +117,12 @@ class LedgerActor:
         return Report(self._report_id, counters, gauges)
 
     async def hand_over(self) -> None:
-        """Finish the batch under way and release the lock: a standby becomes the writer."""
+        """Finish the current batch and release the lock, so that a standby becomes the writer."""
         await self._commits.hand_over()
 
     @ray.method(concurrency_group="liveness")
     async def progress(self) -> int:
-        """Return the progress counter of this process, from a thread of its own."""
+        """Return the progress counter of this process; a separate thread answers."""
         return self._watchdog.turns
 
     async def process_id(self) -> int:
@@ -138,7 +138,7 @@ def _stop(error: LedgerIntegrityError) -> None:
 
 
 def _genesis(settings: Settings) -> Genesis:
-    """Return the first entry's terms; its signing key is used if there is no entry yet."""
+    """Return the content and the signing key of the first entry, used if there is no entry yet."""
     key = next_signing_key(settings.signing_key, (), os.urandom(SEED_BYTES))
     sealed = key.seal(settings.deployment_keys, os.urandom(NONCE_BYTES))
     return Genesis(f"callboard/{settings.region}", settings.fee_bps, key.public_key, sealed)

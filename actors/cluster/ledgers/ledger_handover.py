@@ -1,10 +1,14 @@
-"""The planned hand-over of the ledger to another process: no request is refused by it.
+"""The planned hand-over of the ledger to another process; no request is refused because of it.
 
-Steps: (1) a process is made under the name that is free, and waits for the lock of the head;
-(2) the writer finishes its batch, closes its session and holds what comes; (3) the new process gets
-the lock; (4) the old actor is ended: its callers read the head and repeat at the new writer what
-was not answered, under the same keys. Whatever fails, a process that lives gets the lock: after a
-few seconds the old one waits for it, too.
+Steps:
+1. A new process starts under the free name and waits for the lock of the head row.
+2. The old writer finishes its batch, closes its session, and queues new requests.
+3. The new process gets the lock and becomes the writer.
+4. The old actor is ended. Its callers read the head row to find the new writer, and repeat their
+   unanswered requests there under the same keys.
+
+If a step fails, a surviving process still gets the lock: after `HOLD_S` the old writer also waits
+for it (`ledger/writer/group_commit.py`).
 """
 
 from __future__ import annotations
@@ -37,21 +41,22 @@ class HandoverFailed(Exception):
 
 
 async def hand_over_ledger(settings: Settings, *, machine: str = "", **options: Any) -> str:
-    """Let a new process be the ledger, and end the one that is it now.
+    """Replace the ledger's writer by a new process, and end the old one.
 
-    From any process of the cluster. A standby that exists is ended first, because it may be of
-    other code; the timekeeper starts one again where there are several machines.
+    Any process of the cluster can call this function. An existing standby is ended first, because
+    it may run another release. In a cluster of several machines the timekeeper then starts a new
+    standby.
 
     Args:
-        settings: of the new process.
-        machine: Ray's id of the machine where it runs; "": another one than now, if there is one.
-        options: of Ray for the new process, such as `runtime_env`.
+        settings: the settings of the new process.
+        machine: Ray's id of the machine for the new process. "": a machine other than the current
+            writer's, if there is one.
+        options: Ray options of the new actor, such as `runtime_env`.
 
-    Returns:
-        the new actor's name.
+    Returns: the new actor's name.
 
     Raises:
-        HandoverFailed: there is no writer that answers, or a step took too long.
+        HandoverFailed: no writer answers, or a step took too long.
     """
     handles, writer = await _await_writer()
     if not machine:
@@ -78,7 +83,10 @@ async def hand_over_ledger(settings: Settings, *, machine: str = "", **options: 
 
 
 async def _await_writer() -> tuple[dict[str, Any], str]:
-    """Return the ledger's actors and the writer's name; it may be opening the ledger again."""
+    """Return the ledger's actors and the writer's name.
+
+    Retries for `START_TIMEOUT_S`, because a writer may just be opening the ledger.
+    """
     deadline_s = time.monotonic() + START_TIMEOUT_S
     while True:
         handles = await asyncio.to_thread(existing_ledgers)
@@ -94,7 +102,7 @@ async def find_writer(handles: Mapping[str, Any]) -> str:
     """Return the name of the actor that is the writer.
 
     Raises:
-        HandoverFailed: not exactly one says so.
+        HandoverFailed: no actor, or more than one, answers that it is the writer.
     """
     answers = await asyncio.gather(*(is_writer(handle) for handle in handles.values()))
     names = [name for name, is_one in zip(handles, answers, strict=True) if is_one]
@@ -104,13 +112,13 @@ async def find_writer(handles: Mapping[str, Any]) -> str:
 
 
 async def is_writer(handle: Any) -> bool | None:
-    """Say whether a ledger's actor says that it is the writer; None when it says nothing."""
+    """Return whether a ledger's actor answers that it is the writer; None without an answer."""
     answer = await ping(handle)
     return None if answer is None else bool(answer["isWriter"])
 
 
 async def ping(handle: Any) -> dict[str, Any] | None:
-    """Return what a ledger's actor says of itself; None when it does not answer."""
+    """Return the answer of a ledger's actor to a ping; None when it does not answer."""
     try:
         async with asyncio.timeout(STEP_TIMEOUT_S):
             return dict(await handle.ping.remote())
@@ -120,13 +128,15 @@ async def ping(handle: Any) -> dict[str, Any] | None:
 
 
 async def wait_until(handle: Any, state: str, timeout_s: float) -> None:
-    """Return when a ledger's actor says that it is in a state.
+    """Wait until a ledger's actor answers that it is in a state.
 
     Args:
+        handle: the actor.
         state: "isStandby" or "isWriter".
+        timeout_s: seconds.
 
     Raises:
-        HandoverFailed: it has not said so in time.
+        HandoverFailed: the actor has not reached the state in time.
     """
     deadline_s = time.monotonic() + timeout_s
     while not (answer := await ping(handle) or {}).get(state):

@@ -1,6 +1,6 @@
-"""The names under which ledger processes run, and how they are made and ended. All calls block.
+"""Creates and ends ledger processes under their two names. All calls block.
 
-A wrapper only, without decisions. Decision process-liveness-and-standby.
+This module only calls Ray and makes no decisions. Decision process-liveness-and-standby.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ POLL_S: Final = 0.05
 
 
 def existing_ledgers() -> dict[str, Any]:
-    """Return the handles of the ledger's actors that exist, by name; one may be being restarted."""
+    """Return the handles of the existing ledger actors, by name. An actor may be restarting."""
     found = {}
     for name in LEDGERS:
         try:
@@ -32,22 +32,19 @@ def existing_ledgers() -> dict[str, Any]:
 
 
 def ensure_ledger(settings: Settings) -> None:
-    """Make the ledger's actor unless there is one, whether the writer or a standby."""
+    """Create a ledger actor, unless a writer or a standby exists."""
     if not existing_ledgers():
         ensure_actor(LedgerActor, LEDGER, settings_argument(settings))
 
 
 def make_ledger(name: str, settings: Settings, *, machine: str = "", **options: Any) -> Any:
-    """Make a ledger's actor, which is a standby while another is the writer.
+    """Create a ledger actor and return its handle. It is a standby while another is the writer.
 
     Args:
-        name: one of `LEDGERS` that no actor has.
-        settings: its own.
-        machine: Ray's id of the machine where it runs for good; "": any.
-        options: further ones of Ray.
-
-    Returns:
-        its handle.
+        name: the one of `LEDGERS` that no actor has.
+        settings: the settings of the new actor.
+        machine: Ray's id of the machine to which the actor is bound; "": any machine.
+        options: further Ray options of the actor.
     """
     if machine:
         options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(machine, soft=False)
@@ -55,10 +52,10 @@ def make_ledger(name: str, settings: Settings, *, machine: str = "", **options: 
 
 
 def end_ledger(name: str) -> None:
-    """End a ledger's actor for good, if it exists, and return when its name is free.
+    """End a ledger actor permanently, if it exists; return when its name is free.
 
     Raises:
-        TimeoutError: it is not within `ENDED_TIMEOUT_S`.
+        TimeoutError: the name is not free after `ENDED_TIMEOUT_S`.
     """
     deadline_s = time.monotonic() + ENDED_TIMEOUT_S
     while True:

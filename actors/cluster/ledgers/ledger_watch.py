@@ -1,12 +1,14 @@
-"""Watches the ledger's processes: replaces silent ones, and keeps a standby on another machine.
+"""Checks the ledger's processes: replaces silent ones, and keeps a standby on another machine.
 
-Ray restarts a dead actor unless it was killed for good, but not one that is frozen or whose event
-loop is stuck. Where there are several machines a standby gets the lock of such a writer after 3 s
-(`ledger/features/head_row.py`), and what is replaced here becomes the next standby; where there is
-one, every commit waits for this watch. A ping does not touch Postgres, so an unavailable Postgres
-is no silence. A late ping is no silence either while the actor's progress counter moves.
-`actors/cluster/process_watch.py` and `core/shards/standby_place.py` judge, this module asks and
-acts.
+Ray restarts an actor whose process has ended, unless it was ended permanently. Ray does not restart
+an actor that is frozen, or whose event loop is stuck. In a cluster of several machines, a standby
+gets the lock of such a writer after 3 s (`ledger/features/head_row.py`), and the process that is
+replaced here becomes the next standby. On a single machine, every commit waits until this module
+has replaced the writer.
+
+A ping does not use Postgres, so an actor is not silent because Postgres is down. An actor with a
+late ping is not silent while its progress counter moves. `actors/cluster/process_watch.py` and
+`core/shards/standby_place.py` decide; this module makes the calls.
 """
 
 from __future__ import annotations
@@ -41,12 +43,12 @@ CHECK_INTERVAL_S = 1.0
 
 
 class LedgerWatch:
-    """Asks the ledger's actors every second whether they are there.
+    """Checks the ledger's actors every second.
 
     Args:
-        settings: the deployment's; `ledger_silence_ms`: timeout of an actor's answers, after which
-            it is replaced.
-        note: receives what an actor reports for the metrics, and the monotonic time, ms.
+        settings: the deployment's settings. An actor that is silent for `ledger_silence_ms` is
+            replaced.
+        note: receives an actor's metrics report and the monotonic time in milliseconds.
     """
 
     def __init__(self, settings: Settings, note: Callable[[Report, int], None]) -> None:
@@ -56,11 +58,11 @@ class LedgerWatch:
         self._silences = {
             name: Silence(settings.ledger_silence_ms, now_ms=now_ms) for name in LEDGERS
         }
-        # Ray's id of the machine of the ledger's writer, empty while it is not known.
+        # Ray's id of the machine of the ledger's writer, "" while it is unknown.
         self.writers_machine = ""
 
     async def run(self) -> None:
-        """Ask until cancelled."""
+        """Check until cancelled."""
         await every(CHECK_INTERVAL_S, self._check_once, "check of the ledger")
 
     async def _check_once(self) -> None:
@@ -69,7 +71,7 @@ class LedgerWatch:
             if name not in handles:
                 self._silences[name].reset(monotonic_ms())
         if not handles:
-            # It died for good, or was ended and not made again.
+            # Every ledger actor was ended permanently, and none was created again.
             log.warning("there is no ledger, and one is started")
             await asyncio.to_thread(ensure_ledger, self._settings)
             return
@@ -83,12 +85,12 @@ class LedgerWatch:
         if move.machine:
             log.info("a standby of the ledger is started name=%s %s", move.name, move.machine)
             await asyncio.to_thread(make_ledger, move.name, self._settings, machine=move.machine)
-        elif await is_writer(handles[move.name]) is False:  # it may have got the lock since
+        elif await is_writer(handles[move.name]) is False:  # it may have become the writer since
             log.info("a standby of the ledger is ended name=%s", move.name)
             await asyncio.to_thread(end_ledger, move.name)
 
     async def _check(self, name: str, handle: Any) -> LedgerProcess | None:
-        """Ask one actor, and replace it when it is silent; return what it has told."""
+        """Check one actor and replace it if it is silent; return its state, None if unknown."""
         silence = self._silences[name]
         try:
             reply = await ask(handle.ping.remote, handle.progress.remote)

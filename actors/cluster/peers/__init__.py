@@ -1,1 +1,1 @@
-"""The exchanges of the timekeeper with peers: heartbeats and trust events."""
+"""The timekeeper's exchanges with peers: heartbeats and trust events."""

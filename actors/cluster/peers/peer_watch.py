@@ -1,7 +1,8 @@
-"""Sends heartbeats to peers and takes theirs from the replies, and reads their trust events.
+"""Exchanges heartbeats with peers, and reads the peers' trust events.
 
-Each peer has tasks of its own, so that a peer that hangs delays no other. Only the times of the
-next exchanges are kept here, so a successor loses nothing. Reference: features.md (Peers).
+A peer's own heartbeat is in its reply to ours. Each peer has its own tasks, so a peer that hangs
+does not delay others. Memory holds only the times of the next exchanges, so a successor of this
+process loses nothing. Reference: features.md (Peers).
 """
 
 from __future__ import annotations
@@ -33,20 +34,20 @@ from ledger.reads.reader import LedgerReader, RowDict
 log = logging.getLogger("callboard.peers")
 
 ROUND_S: Final = 1.0
-# With the round and a request a revocation is known here within 5 s.
+# With the time of a round and of a request, a peer's revocation arrives here within 5 s.
 TRUST_S: Final = 3.0
 TRUST_PATH: Final = "/v1/federation/trust-events"
 COMMIT_TIMEOUT_S: Final = 5.0
-# Of one peer at a time.
+# The most pages that one exchange reads from a peer.
 TRUST_PAGES_MAX: Final = 20
 
 
 class PeerWatch:
-    """Exchanges heartbeats and trust events with every peer; made inside its event loop.
+    """Exchanges heartbeats and trust events with every peer; must be created in its event loop.
 
     Args:
-        settings: the deployment's.
-        reader: of the committed rows.
+        settings: the deployment's settings.
+        reader: reads committed rows.
     """
 
     def __init__(self, settings: Settings, reader: LedgerReader) -> None:
@@ -57,10 +58,10 @@ class PeerWatch:
         self._client = PeerClient(settings, reader)
         self._state = CachedAnswer(lambda: read_own_state(reader, settings), age_max_s=HEARTBEAT_S)
         self._now_ms = SteadyTime().now_ms
-        # By the peer's id and the kind of exchange.
+        # The keys of these dictionaries are (peer id, kind of exchange).
         self._due_ms: dict[tuple[str, str], int] = {}
         self._tasks: dict[tuple[str, str], asyncio.Task[None]] = {}
-        # The last failure of each, which is logged once.
+        # The last failure of each exchange; a repeated failure is not logged again.
         self._failures: dict[tuple[str, str], str] = {}
 
     async def run(self) -> None:
@@ -68,7 +69,7 @@ class PeerWatch:
         await every(ROUND_S, self.round, "round of peers")
 
     async def round(self) -> None:
-        """Start what is due with each peer, unless the last exchange with it is still going on."""
+        """Start each peer's due exchanges, unless the previous one of the same kind still runs."""
         rows = await present_peers(self._reader)
         known = {row["id"] for row in rows}
         for kept in (self._due_ms, self._failures):
@@ -112,7 +113,7 @@ class PeerWatch:
         self._failures[key] = failure
 
     async def _exchange_heartbeats(self, row: RowDict) -> None:
-        """Send a heartbeat, and take the peer's own from the reply."""
+        """Send a heartbeat, and store the peer's heartbeat from the reply."""
         sent = await own_heartbeat(self._state, self._reader, self._settings, now_ms=self._now_ms())
         reply = await self._client.post(row, HEARTBEAT_PATH, sent)
         document = reply.get("heartbeat", {})
@@ -124,7 +125,7 @@ class PeerWatch:
         )
 
     async def _read_trust_events(self, row: RowDict) -> None:
-        """Store the trust events that are new since the last page."""
+        """Read and store the trust events after the last stored one."""
         after = row["trust_id"]
         for _ in range(TRUST_PAGES_MAX):
             document = await self._client.get(row, f"{TRUST_PATH}?after={after}")

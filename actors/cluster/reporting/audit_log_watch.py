@@ -1,8 +1,8 @@
-"""Continues the Merkle tree over the audit log, and signs it; commits do not wait for it.
+"""Extends the Merkle tree over the audit log and signs checkpoints; commits do not wait for this.
 
-Each round starts from what is stored, so that it does not matter which process runs it, or whether
-two do. A round that finds a contradiction signs nothing and changes nothing: it logs an error, and
-health names the contradiction. Reference: money.md (Checkpoints).
+Each round starts from stored rows, so any process can run it, and two may run it at once. A round
+that finds a contradiction signs nothing and changes nothing. It logs an error, and the health
+endpoint shows the contradiction. Reference: money.md (Checkpoints).
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from ledger.reads.reader import LedgerReader
 
 log = logging.getLogger("callboard.audit_log")
 
-# At most one checkpoint in this time.
+# The interval of rounds. A round signs at most one checkpoint.
 ROUND_S: Final = 1.0
-# Entries in one read, and reads in one round.
+# The most entries of one read, and the most reads of one round.
 PAGE: Final = 2_000
 PAGES_MAX: Final = 32
-# A timekeeper may be replaced meanwhile.
+# Unsigned entries are a problem after this time. It is longer than a replacement of the timekeeper.
 UNSIGNED_MS_MAX: Final = 60_000
 
 
 class Contradiction(Exception):
-    """What is stored contradicts what was signed; the message says where."""
+    """The stored audit entries or tree contradict the signed tree; the message says where."""
 
 
 class _Trees(OperationalPool):
@@ -51,8 +51,8 @@ class AuditLogWatch:
     """Signs a checkpoint of the audit log once a second, while there are new entries.
 
     Args:
-        settings: the deployment's.
-        reader: of the committed rows.
+        settings: the deployment's settings.
+        reader: reads committed rows.
     """
 
     def __init__(self, settings: Settings, reader: LedgerReader) -> None:
@@ -64,18 +64,22 @@ class AuditLogWatch:
         self._done_ms = monotonic_ms()
 
     async def run(self) -> None:
-        """Continue the tree until cancelled."""
+        """Extend and sign the tree until cancelled."""
         await every(ROUND_S, self.round, "round of the audit log")
 
     def problem(self, now_ms: int) -> str | None:
-        """Return why new entries are not signed; None while they are."""
+        """Return why new entries are not signed; None while they are signed.
+
+        Args:
+            now_ms: the time of a monotonic clock, milliseconds.
+        """
         waited_ms = now_ms - self._done_ms
         if self._contradiction or waited_ms <= UNSIGNED_MS_MAX:
             return self._contradiction or None
         return f"new entries have no checkpoint after {waited_ms // 1_000} s"
 
     async def round(self) -> None:
-        """Continue the tree by at most `PAGES_MAX` pages of new entries, and sign it."""
+        """Extend the tree by at most `PAGES_MAX` pages of new entries, and sign it."""
         try:
             await self._continue()
         except Contradiction as error:
@@ -86,11 +90,13 @@ class AuditLogWatch:
             self._contradiction, self._done_ms = "", monotonic_ms()
 
     async def _continue(self) -> None:
-        """1. Read the stored tree; 2. read and check what is new; 3. sign; 4. store.
+        """Extend and sign the tree.
 
-        The key in use must be the newest that the signed entries name: so a reader knows which one
-        to expect, and a replaced one is worth nothing. Until they name it, the tree is stored
-        without a checkpoint.
+        Steps: 1. read the stored tree; 2. read and check new entries; 3. sign; 4. store.
+
+        A checkpoint is signed only with the newest key that the signed entries name. So a verifier
+        knows which key to expect, and nobody can use a replaced key. Until the entries of the tree
+        name the current key, the tree is stored without a checkpoint.
         """
         reader = self._reader
         signed = await read_checkpoint(reader)  # 1
@@ -112,14 +118,17 @@ class AuditLogWatch:
                 break
         root, note = root_of(0, size, tiles), ""
         key = await read_signing_key(reader, self._keys)  # 3
-        # A key that was rotated meanwhile is named by an entry that the next round reads.
+        # If the key was just rotated, the next round reads the entry that names the new key.
         if size >= newest_key["audit_id"] and key.public_key == newest_key["public_key"]:
             self._origin = self._origin or await read_origin(reader)
             note = checkpoint_note(self._origin, size, root, key)
         await store_tree(self._pool, former, Checkpoint(size, root, note), grown)  # 4
 
     async def _leaves_after(self, size: int, tiles: dict[TileId, bytes]) -> list[bytes]:
-        """Return the leaves of entries after `size`, which are read with the last one before."""
+        """Return the leaves of the entries after `size`.
+
+        Entry `size` is read too: its leaf must be the last one of the tree.
+        """
         first = max(size, 1)
         scan = await scan_entries(self._reader, first, PAGE)
         if scan.bad_id is not None:

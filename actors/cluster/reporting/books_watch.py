@@ -1,4 +1,4 @@
-"""Checks the books all day, in pages with pauses between them; keeps the newest result.
+"""Checks the books continuously, in pages with pauses between them; stores the newest result.
 
 Reference: money.md (Checking the books).
 """
@@ -19,15 +19,19 @@ from ledger.reads.reader import LedgerReader
 
 log = logging.getLogger("callboard.books")
 
-# A pause is so many times as long as the page before it took.
+# The pause after a page lasts this many times as long as the page took.
 PAUSES_PER_PAGE: Final = 9
 REST_S: Final = 600.0
-# Before the first check, and after one that failed: Postgres is away perhaps.
+# The pause before the first check, and after a check that failed, perhaps because Postgres is down.
 SHORT_REST_S: Final = 10.0
 
 
 class BooksResult(NamedTuple):
-    """What a check has found. The times are Unix milliseconds; None: no check has ended yet."""
+    """The result of a check of the books.
+
+    `started_ms`, `checked_ms`: when the check began and ended, Unix milliseconds; None: no check
+    has ended yet. `up_to_entry`: the entries that were checked. `problem`: the first wrong row.
+    """
 
     started_ms: int | None = None
     checked_ms: int | None = None
@@ -37,20 +41,20 @@ class BooksResult(NamedTuple):
 
 
 class BooksWatch:
-    """Runs one check after the other.
+    """Runs one check of the books after another.
 
     Args:
-        reader: of the committed rows.
+        reader: reads committed rows.
     """
 
     def __init__(self, reader: LedgerReader) -> None:
         self._reader = reader
         self._requested = asyncio.Event()
-        # Of the newest check that has ended.
+        # The result of the newest check that has ended.
         self.result = BooksResult()
 
     def series(self) -> dict[Key, float]:
-        """Return the metrics of the newest result, none before the first."""
+        """Return the metrics of the newest result; empty before the first result."""
         found = self.result
         if found.checked_ms is None:
             return {}
@@ -61,7 +65,10 @@ class BooksWatch:
         }
 
     def request(self) -> int:
-        """Let a check begin when the running one has ended; return the time of the request, ms."""
+        """Request a check; it begins when the running one has ended.
+
+        Returns: the time of the request, Unix milliseconds.
+        """
         self._requested.set()
         return wall_ms()
 

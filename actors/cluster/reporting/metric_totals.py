@@ -1,8 +1,8 @@
-"""The metrics of the whole deployment: what its processes report, and what is stored.
+"""The metrics of the whole deployment: sums of the processes' reports, and counts of stored rows.
 
-Counters are summed over all processes that ever reported, so none goes backwards when a process
-ends; values are summed over the processes that answer. A new timekeeper begins at 0, as Prometheus
-expects of a restart. Reference: operations.md (Metrics).
+Counters are summed over all processes that ever reported, so no counter decreases when a process
+ends. Gauges are summed over the processes that reported recently. A new timekeeper begins at 0;
+Prometheus handles that as a restart. Reference: operations.md (Metrics).
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from core.metric_families import Key, Report
 from ledger.reads.reader import LedgerReader
 from ledger.reads.state_counts import state_counts
 
-# A process reports once a second.
+# A process whose last report is older than this does not count in gauges. Reports come each second.
 HEARD_MS: Final = 5_000
-# A process that is silent is restarted much earlier: after so long it has ended.
+# A process whose last report is older than this has ended: silent ones are replaced much earlier.
 ENDED_MS: Final = 3_600_000
 STATES_INTERVAL_S: Final = 15.0
 
@@ -27,22 +27,24 @@ class MetricTotals:
     """Sums of the reports, and the newest counts of stored rows.
 
     Args:
-        reader: of the committed rows.
+        reader: reads committed rows.
     """
 
     def __init__(self, reader: LedgerReader) -> None:
         self._reader = reader
-        # By process its newest report and the time of it; the one that reported last is at the end.
+        # By process: its newest report and the report's time. The process that reported last is at
+        # the end.
         self._heard: OrderedDict[str, tuple[Report, int]] = OrderedDict()
-        # The counters of processes that have ended.
+        # The summed counters of processes that have ended.
         self._ended: dict[Key, float] = {}
         self._states: dict[Key, float] = {}
 
     def note(self, report: Report, now_ms: int) -> None:
-        """Take what a process reports.
+        """Store the report of a process.
 
         Args:
-            now_ms: of a monotonic clock.
+            report: the process's counters since its start, and its current gauges.
+            now_ms: the time of a monotonic clock, milliseconds.
         """
         self._heard[report.process] = (report, now_ms)
         self._heard.move_to_end(report.process)
@@ -55,7 +57,7 @@ class MetricTotals:
         """Return the sum of each series.
 
         Args:
-            now_ms: of a monotonic clock.
+            now_ms: the time of a monotonic clock, milliseconds.
         """
         found = self._ended.copy()
         for report, at_ms in self._heard.values():

@@ -1,8 +1,8 @@
 """Exports the traces of ended workflows to an OpenTelemetry collector.
 
-It follows the audit chain: a workflow that ends is in an entry. The position is stored after the
-collector has the spans, so a trace may be exported twice and is never left out. A collector that
-cannot be reached delays the export and nothing else. Reference: features.md (Traces).
+The export follows the audit log, which has an entry for the end of each workflow. The position is
+stored after the collector has accepted the spans, so a trace may be exported twice but is never
+left out. An unreachable collector delays only the export. Reference: features.md (Traces).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ log = logging.getLogger("callboard.traces")
 
 INTERVAL_S: Final = 2.0
 ENTRIES_MAX: Final = 500
-# A request has the spans of so many nodes, about 1 MB.
+# The most nodes whose spans one request contains; together about 1 MB.
 NODES_MAX: Final = 500
 
 
@@ -40,10 +40,10 @@ class _Positions(OperationalPool):
 
 
 class TraceExport:
-    """Exports the workflows that end from the first start with `otlp_endpoint` on.
+    """Exports the workflows that end after the deployment first started with an `otlp_endpoint`.
 
     Args:
-        settings: with an `otlp_endpoint`.
+        settings: the deployment's settings, with an `otlp_endpoint`.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -69,8 +69,11 @@ class TraceExport:
         await asyncio.to_thread(self._sender.close)
 
     async def export_once(self) -> bool:
-        """Export the workflows that ended in the next audit entries; return whether there were
-        such entries, and the collector has the spans."""
+        """Export the workflows that ended in the next audit entries.
+
+        Returns: True when the position moved: there were entries, and the collector accepted the
+        spans.
+        """
         position, _ = await log_position(self._pool, self._reader, LogFollower.TRACES)
         last, ended = await ended_after(self._reader, position, ENTRIES_MAX)
         is_taken = not ended or await self._export(ended)
@@ -85,7 +88,7 @@ class TraceExport:
         return True
 
     async def _export(self, ids: Sequence[str]) -> bool:
-        """Send the spans of these workflows; return False when the collector cannot take them."""
+        """Send the spans of these workflows; return False if the collector does not accept them."""
         rows = {str(row["id"]): row for row in await traced_workflows(self._reader, ids)}
         traces = {
             one: trace
@@ -106,7 +109,7 @@ class TraceExport:
             after = place_of(nodes[-1].node)
 
     def _send(self, traces: Mapping[str, TraceContext], nodes: Sequence[NodeRows]) -> bool:
-        """Send the spans of nodes, in a thread: they take time to make, too."""
+        """Send the spans of nodes. Runs in a thread, because building the spans is slow too."""
         spans = []
         for rows in nodes:
             workflow_id = place_of(rows.node)[0]

@@ -1,1 +1,1 @@
-"""The machines of a cluster that grows and shrinks: which are there, wanted, and given back."""
+"""The machines of a cluster that grows and shrinks: requested, drained and released."""

@@ -1,10 +1,14 @@
-"""Asks for machines by the load of the members, and lets drained ones go.
+"""Requests machines according to the members' load, and releases drained machines.
 
-Once a second: 1. members of machines that Ray drains are drained; 2. machines whose members are all
-drained are released, so that the timekeeper ends their owners and Ray ends there; 3. by the load of
-all members the autoscaler is asked for more machines, or one is drained that is not needed. Nothing
-is remembered that cannot be seen: a successor goes on with what it finds. Decision
-cluster-and-releases.
+Steps, once a second:
+1. Drain the members of machines that Ray drains.
+2. Release the machines whose members are all drained. The timekeeper then ends their owners, and
+   Ray ends on these machines.
+3. According to the load of all members, request more machines from the autoscaler, or drain a
+   machine that is not needed.
+
+All state can be read again from the ledger and from Ray, so a successor of this process continues.
+Decision cluster-and-releases.
 """
 
 from __future__ import annotations
@@ -28,18 +32,19 @@ log = logging.getLogger("callboard.timekeeper")
 
 ROUND_S: Final = 1.0
 MAP_TIMEOUT_S: Final = 2.0
-# The autoscaler's demands are in the memory of the GCS, which may be another one by now.
+# Requests to the autoscaler are repeated at this interval: Ray's GCS holds them in memory, and a
+# restarted GCS has lost them.
 ASK_AGAIN_MS: Final = 10_000
 COMMIT_TIMEOUT_S: Final = 5.0
 
 
 class MachineWatch:
-    """Follows the machines that Ray drains, and with `workflows_per_machine` scales their number.
+    """Follows the machines that Ray drains. With `workflows_per_machine` it scales their number.
 
     Args:
-        settings: the deployment's.
-        writers_machine: tells where the ledger's writer is, "" while that is not known: it stays,
-            because another would have to start.
+        settings: the deployment's settings.
+        writers_machine: returns Ray's id of the machine of the ledger's writer, "" while it is
+            unknown. This machine is not given back, because the ledger would have to move.
     """
 
     def __init__(self, settings: Settings, writers_machine: Callable[[], str]) -> None:
@@ -54,7 +59,7 @@ class MachineWatch:
         self.released: frozenset[str] = frozenset()
 
     async def run(self) -> None:
-        """Watch until cancelled; where there is one machine only, nothing could leave it."""
+        """Run rounds until cancelled; do nothing in a deployment of one machine."""
         if self._is_cluster:
             await every(ROUND_S, self._round, "round of machines")
 
@@ -66,7 +71,8 @@ class MachineWatch:
         async with asyncio.timeout(MAP_TIMEOUT_S):
             lease = await self._renew(Renewal(member=""))
         await self._drain_members(lease, draining)
-        # One that was released stays so: a new ledger does not know at first what is drained.
+        # A released machine stays released: a new writer does not know at first which members
+        # have drained.
         drained = drained_machines(lease.members, lease.shards, draining)
         released = drained | (self.released & draining)
         for machine in released - self.released:
@@ -77,14 +83,14 @@ class MachineWatch:
             await self._scale(self._count, lease, working)
 
     async def _drain_members(self, lease: Lease, draining: Iterable[str]) -> None:
-        """Let the members of these machines give everything away (1)."""
+        """Drain the members of these machines: they give all their shards to other members (1)."""
         for machine in draining:
             members = [
                 one.member
                 for one in lease.members
                 if one.machine == machine and one.state is MemberState.READY
             ]
-            # Else the last one that could take shards: refused by the ledger, once a second.
+            # Not if no other member could take the shards: the ledger would refuse it each second.
             if members and has_other_holder(lease.members, machine):
                 log.info("machine is drained machine=%s members=%d", machine, len(members))
                 await asyncio.gather(*(self._drain(member) for member in members))
@@ -103,7 +109,7 @@ class MachineWatch:
             log.warning("member not drained member=%s outcome=%s", member, outcome)
 
     async def _scale(self, count: MachineCount, lease: Lease, working: list[str]) -> None:
-        """Ask for machines, or drain one that is not needed (3)."""
+        """Request machines, or drain a machine that is not needed (3)."""
         load = sum(one.load for one in lease.members if one.is_live)
         now_ms = monotonic_ms()
         known = max(self._asked, len(working))

@@ -1,10 +1,10 @@
-"""Ray's machines: which live, which Ray drains, how many its autoscaler is asked for.
+"""Calls to Ray about machines: list them, drain them, request more from the autoscaler.
 
-Calls of Ray only; `machine_watch.py` decides. Ray drains a machine when its autoscaler is about to
-give it back, when its cloud takes it away, when `ray drain-node` says so, or when we do: nothing
-new is placed there, Serve moves its replicas, and Ray ends there once no process is left. Ray has
-no public call for that, so its own client of the GCS is used, as `ray drain-node` does. Every call
-blocks. Decision cluster-and-releases.
+This module only calls Ray; `machine_watch.py` decides. A machine drains when the autoscaler is
+about to give it back, when the cloud takes it away, on `ray drain-node`, or on `drain_machine`.
+While a machine drains, Ray places nothing new on it, Serve moves its replicas away, and Ray ends
+there when no process is left. Ray has no public API to drain a machine. So this module uses Ray's
+internal GCS client, as `ray drain-node` does. Every call blocks. Decision cluster-and-releases.
 """
 
 from __future__ import annotations
@@ -17,54 +17,55 @@ from ray._raylet import GcsClient  # type: ignore[attr-defined]  # of a compiled
 from ray.autoscaler.sdk import request_resources
 from ray.core.generated import autoscaler_pb2
 
-# What each machine offers one of, so that the autoscaler counts machines and not their cores.
+# Custom Ray resource. Every machine has exactly 1, so a request for N units asks for N machines,
+# however many cores they have.
 MACHINE_RESOURCE: Final = "callboard_machine"
-# What each machine offers to replicas when it has joined. The autoscaler must not know of it: it
-# would make a machine for the replica that Serve wants in the place of one that is leaving.
+# Custom Ray resource that replicas require; a machine has it after it has joined. The autoscaler
+# must not know it: it would start a machine for the replica that replaces one of a leaving machine.
 API_RESOURCE: Final = "callboard_api"
 _HEAD_RESOURCE: Final = "node:__internal_head__"
 _TIMEOUT_S: Final = 5
 
 
 def live_machines() -> list[str]:
-    """Return Ray's ids of the machines that live."""
+    """Return Ray's ids of the live machines."""
     return [one["NodeID"] for one in _nodes()]
 
 
 def draining_machines() -> frozenset[str]:
-    """Return Ray's ids of the machines that Ray drains."""
+    """Return Ray's ids of the draining machines."""
     return frozenset(_gcs().get_draining_nodes(timeout=_TIMEOUT_S))
 
 
 def working_machines() -> list[str]:
-    """Return Ray's ids of the machines that live and that Ray does not drain."""
+    """Return Ray's ids of the live machines that are not draining."""
     draining = draining_machines()
     return [one for one in live_machines() if one not in draining]
 
 
 def removable_machines() -> frozenset[str]:
-    """Return the machines that can be given back: neither the head nor this process's machine."""
+    """Return the live machines that can be given back: all but Ray's head and this machine."""
     heads = {one["NodeID"] for one in _nodes() if _HEAD_RESOURCE in one["Resources"]}
     return frozenset(live_machines()) - heads - {ray.get_runtime_context().get_node_id()}
 
 
 def ask_for_machines(count: int) -> None:
-    """Ask Ray's autoscaler for so many machines in all; without an autoscaler nothing comes of it.
+    """Request machines from Ray's autoscaler; without an autoscaler this has no effect.
 
     Args:
-        count: of machines, the head among them.
+        count: the total number of machines, including the head. It replaces the last request.
     """
     request_resources(bundles=[{MACHINE_RESOURCE: 1}] * count)
 
 
 def drain_machine(machine: str) -> str:
-    """Let Ray drain a machine, without a deadline; return why it refuses, or nothing.
+    """Drain a machine without a deadline; return why Ray refuses, "" if it accepts.
 
     Args:
-        machine: Ray's id.
+        machine: Ray's id of the machine.
     """
     reasons: Any = autoscaler_pb2.DrainNodeReason  # type: ignore[attr-defined]  # made at import
-    # The other reason, idleness, is refused by a machine that has an owner.
+    # With the other reason, idle termination, Ray refuses: a machine with an owner is not idle.
     reason = reasons.Value("DRAIN_NODE_REASON_PREEMPTION")
     is_accepted, refusal = _gcs().drain_node(machine, reason, "not needed for its load", 0)
     return "" if is_accepted else str(refusal)
