@@ -1,1 +1,1 @@
-"""Where a workflow goes: the owners that live, and how a publish reaches one of them."""
+"""Routing of requests to owners: the live owners, the map of shards, placement of new workflows."""

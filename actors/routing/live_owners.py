@@ -1,9 +1,10 @@
-"""The owners that live, as one replica knows them: the map of shards, their channels, one question.
+"""The live owners that one process can call: the map of shards, and a channel to each owner.
 
-The map comes from the ledger once a second, and at once when an owner says that a shard has moved
-or a call has failed; while the ledger is away the last one stays in use. A request about a workflow
-goes to the live member that holds its shard, also to one that is DRAINING. Waiting for workflows
-costs one long poll per owner, not one call per workflow. Decision workflow-owners-and-shards.
+The map is read from the ledger once a second. It is also read when an owner answers that a shard
+has moved, or when a call has failed. While the ledger is unreachable, the last map stays in use.
+A request about a workflow goes to the live member that holds its shard, even if the member is
+DRAINING. One long poll per owner reports all ended workflows, so a waiting request costs no call of
+its own. Decision workflow-owners-and-shards.
 """
 
 from __future__ import annotations
@@ -40,23 +41,23 @@ log = logging.getLogger("callboard.gateway")
 RETRY_DELAY_S: Final = 0.1
 MAP_REFRESH_S: Final = 1.0
 MAP_TIMEOUT_S: Final = 2.0
-# The ledger is asked for the map no sooner after its last answer, however many requests miss it.
+# The shortest pause between two reads of the map, however many requests need a new one.
 MAP_PAUSE_S: Final = 0.05
-# An owner that says nothing for that long loses its lease, and its successor reads everything.
+# An owner that does not answer for this time loses its lease, and its successor reads everything.
 REFRESH_TIMEOUT_S: Final = 10.0
 
 
 class LiveOwners:
-    """The owners that live, and the way to them.
+    """The live owners, the channels to them, and the map of shards.
 
     Args:
-        settings: the deployment's.
-        on_finished: receives each workflow whose end an owner tells of, and what it tells.
-        ask_map: asks the ledger for the map of shards; raises while it is away.
-        machine: Ray's id of this replica's machine.
-        map_refresh_s: how often it is asked for when nothing is amiss.
+        settings: the deployment's settings.
+        on_finished: receives the id of each ended workflow that an owner reports, and its end.
+        ask_map: reads the map of shards from the ledger; raises while the ledger is unreachable.
+        machine: Ray's id of the machine of this process.
+        map_refresh_s: the interval at which the map is read.
         on_map: receives each map.
-        on_moved: receives the shards that have come to another live member.
+        on_moved: receives the shards that a live member now holds and did not hold before.
     """
 
     def __init__(
@@ -87,11 +88,11 @@ class LiveOwners:
         self._following: asyncio.Task[None] | None = None
 
     def follow(self) -> None:
-        """Keep the map fresh, until `close`."""
+        """Start to keep the map up to date, until `close`."""
         self._following = asyncio.create_task(self._follow())
 
     def close(self) -> None:
-        """End every task and channel."""
+        """Cancel every task and close every channel."""
         for task in [self._following, *self._polls.values()]:
             if task is not None:
                 task.cancel()
@@ -103,28 +104,31 @@ class LiveOwners:
     # -- asking -----------------------------------------------------------------------------------
 
     def place(self, workflow_id: str, refused: Collection[str] = ()) -> str | None:
-        """Return a new workflow's id in the shard where it should go; as `Placement.place`."""
+        """Return the new workflow's id, changed so that it is in the chosen shard.
+
+        See `Placement.place`.
+        """
         return self._placement.place(workflow_id, refused, now_s=time.monotonic())
 
     def holder(self, workflow_id: str) -> MemberView | None:
-        """Return the live member that holds a workflow's shard, None when there is none."""
+        """Return the live member that holds a workflow's shard, None if no live member does."""
         return self.map.holder(workflow_id)
 
     async def ask(
         self, request: OwnerRequest | PackedPublish, payer: str, deadline: float
     ) -> OwnerAnswer:
-        """Ask the holder of a workflow's shard, once.
+        """Send a request once to the holder of the workflow's shard.
 
         Args:
-            request: what is asked.
-            payer: in whose turn it is sent; "" for the service's own.
-            deadline: of `time.monotonic()`.
+            request: the request.
+            payer: the payer in whose queue it waits; "" for requests of the service itself.
+            deadline: a time of `time.monotonic()`.
 
-        Returns: its answer; None when it does not drive the workflow.
+        Returns: the owner's answer; None when the owner does not drive the workflow.
 
         Raises:
-            Moved: nothing was done; no live member holds the shard, or none that is known.
-            NotYet: whether it was done is not known; only the same request may be sent again.
+            Moved: nothing was done, because no known live member holds the shard.
+            NotYet: the outcome is unknown. Only the same request may be sent again.
             ServiceError: the owner's refusal.
         """
         holder = self.map.holder(request.workflow_id)
@@ -163,10 +167,11 @@ class LiveOwners:
                 await self._has_changed.wait()
 
     async def refresh(self) -> None:
-        """Let every owner read the changes of agents, health, prices and stakes.
+        """Make every owner read the changes of agents, health, prices and stakes.
 
-        So a client that registers an agent and publishes at once finds it, although the notice may
-        not have arrived. An owner that does not answer reads the change at its next poll.
+        A client that registers an agent can then publish at once: every owner knows the agent, even
+        if it has not received the notice of the change. An owner that does not answer reads the
+        change at its next poll.
         """
         asked = [channels.refresh() for channels in self._channels.values()]
         with contextlib.suppress(TimeoutError):
@@ -176,13 +181,13 @@ class LiveOwners:
     # -- the map ----------------------------------------------------------------------------------
 
     def use_lease(self, lease: Lease) -> None:
-        """Use what the ledger says: the members, and the shards if they have changed."""
+        """Use the members of a lease, and its shards if it has any (only if they have changed)."""
         if lease.shards:
             if len(lease.shards) != SHARDS:
                 raise ValueError(f"got a map of {len(lease.shards)} shards, expected {SHARDS}")
             self._map_version = lease.map_version
         elif lease.map_version != self._map_version:
-            # The whole map is asked for next: what is known here is of another ledger's history.
+            # The known map belongs to another writer's history: the next read requests all shards.
             self._map_version = 0
         before, shard_map = self.map, ShardMap(lease.members, lease.shards or self.map.shards)
         has_changed = bool(lease.shards) or shard_map.states() != before.states()
@@ -218,14 +223,14 @@ class LiveOwners:
                     await self._is_map_wanted.wait()
 
     async def _poll(self, address: str) -> None:
-        """Long-poll one owner for the watched workflows that have finished."""
+        """Long-poll one owner for the watched workflows that have ended."""
         with contextlib.closing(BatchCall(self._settings, address, "finished")) as call:
             while True:
                 try:
                     finished = await call(self.watcher)
-                except Exception as error:  # the edge to another process; waiters poll the rows
+                except Exception as error:  # the edge to another process; waiters read the rows
                     log.info("poll failed owner=%s error=%s", address, type(error).__name__)
-                    # The first to hear of an owner's end: a poll is always under way.
+                    # A poll is always in flight, so its failure first shows an owner's end.
                     self._note_failed(address)
                     await asyncio.sleep(RETRY_DELAY_S)
                     continue
@@ -234,12 +239,12 @@ class LiveOwners:
 
 
 class Tries:
-    """The pauses between the tries of one request, up to its deadline.
+    """The pauses between the retries of one request, up to its deadline.
 
     Args:
-        owners: whose map ends a pause early when it has changed.
-        deadline: of `time.monotonic()`.
-        delay_s_max: the longest pause.
+        owners: a change of its map ends a pause early.
+        deadline: a time of `time.monotonic()`.
+        delay_s_max: the longest pause, seconds.
     """
 
     def __init__(self, owners: LiveOwners, deadline: float, delay_s_max: float) -> None:
@@ -249,10 +254,10 @@ class Tries:
         self._delay_s = RETRY_DELAY_S
 
     async def pause(self, refusal: ServiceError) -> None:
-        """Wait before the next try.
+        """Wait before the next retry.
 
         Raises:
-            ServiceError: `refusal`, when there is no time for another try.
+            ServiceError: `refusal`, when no time is left for another retry.
         """
         if time.monotonic() + self._delay_s >= self.deadline:
             raise refusal
@@ -268,6 +273,6 @@ def _unknown_outcome() -> NotYet:
 def _told(body: bytes) -> WorkflowEnd | None:
     try:
         return ENDS.decode(body)
-    except Undecodable as error:  # of another version: the workflow's rows are read
+    except Undecodable as error:  # written by another version: the caller reads the rows instead
         log.info("got an end that cannot be read reason=%s", error)
         return None

@@ -1,4 +1,4 @@
-"""A replica's channels to one owner, which is found by its address, the name of its actor.
+"""The channels from one process to one owner. The owner's address is the name of its actor.
 
 Decisions fairness-and-long-work and ledger-writer.
 """
@@ -23,17 +23,21 @@ from core.settings import Settings
 
 CALLS_PER_BATCH_MAX: Final = 1_000
 
-# Requests of a replica that may share the next call.
+# The most waiting requests, and the most per call, of a channel whose requests all share one call.
 SHARED_MAX: Final = 100_000
 # A larger request uses the bulk channel.
 LARGE_BYTES: Final = 16 * 1024
 
 
 class OwnerChannels:
-    """The channels to one owner: for single requests, for bulks and large requests, for refreshes.
+    """The channels to one owner: single requests, bulk and large requests, late replies, refreshes.
 
-    A call is answered when all of its requests are committed, so requests that are slow to store or
-    to read do not share a call with fast ones.
+    The owner answers a call when all requests of the call are committed. Therefore requests that
+    are slow to store or to read do not share a call with fast ones.
+
+    Args:
+        name: the owner's address.
+        settings: the deployment's settings.
     """
 
     def __init__(self, name: str, settings: Settings) -> None:
@@ -43,7 +47,11 @@ class OwnerChannels:
         self._refreshes: Channel[None, None] = _shared_channel(name, settings, "refresh")
 
     async def request(self, request: OwnerRequest | PackedPublish, payer: str = "") -> OwnerAnswer:
-        """Return the owner's answer. Raises the `ServiceError` that it answers with."""
+        """Return the owner's answer; raise it if it is a `ServiceError`.
+
+        Args:
+            payer: the payer in whose queue the request waits; "" for the service itself.
+        """
         if isinstance(request, PackedPublish):
             reply = decode_reply(await self._bulk.request(request.body, payer))
         else:
@@ -80,7 +88,7 @@ def _channel_to(name: str, settings: Settings, method: str) -> Channel[bytes, by
 
 
 def _shared_channel(name: str, settings: Settings, method: str) -> Channel[Any, Any]:
-    """Return a channel in which all requests that come during a call share the next one."""
+    """Return a channel in which all requests that arrive during a call share the next call."""
     call = BatchCall(settings, name, method)
     return Channel(
         f"owner {name}, {method}",

@@ -1,4 +1,4 @@
-"""Requests of this deployment to its peers, outside of orders: heartbeats, trust events, books.
+"""Requests of this deployment to its peers, except orders: heartbeats, trust events, books.
 
 Reference: features.md (Peers).
 """
@@ -26,8 +26,8 @@ class PeerClient:
     """Sends requests to peers and reads the JSON objects of their replies.
 
     Args:
-        settings: the deployment's.
-        reader: of the signing key.
+        settings: the deployment's settings.
+        reader: reads the signing key.
     """
 
     def __init__(self, settings: Settings, reader: LedgerReader) -> None:
@@ -35,14 +35,15 @@ class PeerClient:
         self._signer = RequestSigner(reader, settings.deployment_keys)
 
     async def get(self, row: RowDict, path: str) -> Mapping[str, Any]:
-        """Return the reply to a GET that is signed as this deployment.
+        """Return the JSON object that a peer replies to a GET signed with the deployment's key.
 
         Args:
-            row: of the peer.
-            path: with its query.
+            row: the row of the peer.
+            path: the path, with its query.
 
         Raises:
-            ServiceError: AGENT_UNAVAILABLE, there is no such reply; LEDGER_UNAVAILABLE.
+            ServiceError: AGENT_UNAVAILABLE when there is no usable reply; LEDGER_UNAVAILABLE when
+                the signing key cannot be read.
         """
         url = row["endpoint"] + path
         signature = await self._signer.headers("GET", url, b"")
@@ -50,10 +51,15 @@ class PeerClient:
         return await self._send(row, HttpRequest("GET", url, headers, None, *_BOUNDS))
 
     async def post(self, row: RowDict, path: str, document: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the reply to a POST of a document that is signed itself.
+        """Return the JSON object that a peer replies to a POST.
+
+        Args:
+            row: the row of the peer.
+            path: the path.
+            document: the body. It contains its own signature, so the request is not signed.
 
         Raises:
-            ServiceError: AGENT_UNAVAILABLE; there is no such reply.
+            ServiceError: AGENT_UNAVAILABLE when there is no usable reply.
         """
         headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
         body = write_json(document)

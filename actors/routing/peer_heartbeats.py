@@ -1,7 +1,7 @@
-"""Build this deployment's signed heartbeat, and check and store the heartbeats of peers.
+"""Builds this deployment's signed heartbeat; checks and stores the heartbeats of peers.
 
-A replica takes the heartbeats that peers send; the timekeeper takes those in the replies to its
-own. Reference: features.md (Peers).
+A replica receives the heartbeats that peers send. The timekeeper receives heartbeats in the replies
+to its own. Reference: features.md (Peers).
 """
 
 from __future__ import annotations
@@ -57,9 +57,10 @@ async def take_signed_heartbeat(
     peer's; (3) store a rotated key; (4) store the heartbeat if it is later than the last one.
 
     Args:
-        document: as it was received.
-        heartbeat: read from it.
-        commit: commits a command, and raises the refusal of the ledger.
+        document: the heartbeat as it was received.
+        heartbeat: the record parsed from `document`.
+        commit: commits a command; raises if the ledger refuses it.
+        now_ms: the time, Unix milliseconds.
 
     Raises:
         ServiceError: INVALID_REQUEST, INVALID_SIGNATURE, CONFLICT, LEDGER_UNAVAILABLE.

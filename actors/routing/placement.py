@@ -1,17 +1,19 @@
-"""Where a new workflow goes: to a shard of a member that is near and has little to do.
+"""Placement of a new workflow: chooses a shard of a member that is near and has a low load.
 
-Near is the machine of this replica, whose member is reached over a socket. A near member is passed
-over once its load is more than twice that of the least loaded one and `NEAR_LOAD_LEAD` workflows:
-moving a request to another machine costs more than a small difference in load, and with little
-load everything stays near. A member's load is what the ledger says, up to a second old, and
-what this replica has placed there since. Equal loads are shared out by the workflows' ids. A member
-to which a call has failed gets nothing for the time of a lease, unless there is no other: it may
-have ended, and what is placed there then waits until its shards are taken. Shards that move soon
-get no new workflows.
+A member is near if it runs on the same machine as this process; it is then reached over a socket. A
+near member is not used if its load exceeds twice the lowest load of a member plus `NEAR_LOAD_LEAD`
+workflows. Sending a request to another machine costs more than a small difference in load, so with
+a low load every workflow stays near.
 
-Decides only; the caller measures the time. Any thread may ask: what it reads is replaced, not
-changed, but for counts, of which one that two threads raise at once is lost, which misplaces
-nothing. Decision workflow-owners-and-shards.
+A member's load is the load that the ledger reports, up to a second old, plus the workflows that
+this process has placed there since. Among members with equal loads, the workflow's id decides. A
+member to which a call has failed gets no new workflows for the duration of a lease, unless there is
+no other member: it may have ended, and its new workflows would wait until its shards are taken.
+Shards that will soon move get no new workflows.
+
+This module only decides; the caller measures the time. It may be called from any thread: shared
+state is replaced, not modified. The exception is the count of placed workflows. If two threads
+increase it at once, one increment is lost, which is harmless. Decision workflow-owners-and-shards.
 """
 
 from __future__ import annotations
@@ -40,27 +42,31 @@ class Placement:
         self._machine = machine
         self._map = ShardMap()
         self._placed: dict[str, int] = {}
-        self._failed_s: dict[str, float] = {}  # by member, when a call to it failed
+        self._failed_s: dict[str, float] = {}  # by member: the time of the last failed call
 
     def use_map(self, shard_map: ShardMap) -> None:
-        """Place by this map, whose loads hold what was placed before."""
+        """Use a new map; its loads include the workflows that were placed before."""
         self._map, self._placed = shard_map, {}
         failed_s = self._failed_s.items()
         self._failed_s = {member: at_s for member, at_s in failed_s if member in shard_map.live}
 
     def note_failed(self, member: str, now_s: float) -> None:
-        """Note that a call to a member has failed."""
+        """Note that a call to a member has failed.
+
+        Args:
+            now_s: the time of a monotonic clock, seconds.
+        """
         self._failed_s = {**self._failed_s, member: now_s}
 
     def place(self, workflow_id: str, refused: Collection[str] = (), *, now_s: float) -> str | None:
-        """Return this id in a shard of the member that should get the workflow.
+        """Return a workflow id in a shard of the member that should get the new workflow.
 
         Args:
-            workflow_id: new, of no workflow yet.
-            refused: ids of members that do not get it.
-            now_s: of the clock of `note_failed`.
+            workflow_id: a new id that no workflow has. It is returned if its shard suits.
+            refused: ids of members that must not get the workflow.
+            now_s: the time of the clock of `note_failed`, seconds.
 
-        Returns: None when no other member takes new work.
+        Returns: None when no other member accepts new workflows.
         """
         shard_map, placed, shard = self._map, self._placed, shard_of(workflow_id)
         chosen = None
@@ -86,7 +92,7 @@ class Placement:
         for position, view in enumerate(members):
             if view.member in refused:
                 continue
-            # Of equal loads the first in a turn that begins at the id's shard.
+            # Of equal loads the member with the lowest turn. Turns start at the id's shard.
             turn = (position + shard) % len(members)
             rank = (view.load + placed.get(view.member, 0), turn)
             ranked.append(rank)

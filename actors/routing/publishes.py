@@ -1,11 +1,15 @@
-"""Publishing a workflow once, whatever its members say: which try may go where.
+"""Publishes a workflow exactly once, with retries at other members.
 
-Rules. (1) The key of a request never changes, and does not come of the workflow's id: the ledger
-stores one workflow under it. (2) While no try has an unknown outcome, a try that was refused
-without a trace (`Moved`, or OVERLOADED by a member that has no room) may be followed by one at
-another member, under another id in one of its shards. (3) Once the outcome of a try is unknown the
-id stays: the holder of its shard finds under the key what was stored. OVERLOADED is then no answer,
-because it would tell the caller that nothing was stored. (4) Any other refusal is the caller's.
+Rules:
+1. The command key of a request never changes and does not depend on the workflow's id. The ledger
+   stores at most one workflow under a key.
+2. A refusal stores nothing if it is `Moved`, or OVERLOADED from a member that has no room. While
+   all tries ended with such refusals, the next try may go to another member. It then has another
+   workflow id, in a shard of that member.
+3. After a try with an unknown outcome, the id stays the same. The holder of its shard finds by the
+   key whether the workflow was stored. From then on OVERLOADED is not returned to the caller,
+   because it would mean that nothing was stored.
+4. Any other refusal is returned to the caller.
 
 Decision workflow-owners-and-shards.
 """
@@ -31,13 +35,13 @@ from actors.transport.messages import (
 from actors.transport.wire import with_workflow_id
 from core.errors import ErrorCode, ServiceError
 
-# Members that one request is shown to before it is refused: where all are full, each request
-# would cost as many calls as there are members.
+# The most members that one request tries. Without this limit, if all members are full, each request
+# would call every member.
 MEMBERS_TRIED_MAX: Final = 3
 PUBLISH_TIMEOUT_S: Final = 15.0
-# Of one bulk, in flight to the owners: other bulks wait for two calls, not for the whole bulk.
+# The most bytes of one bulk in flight. Other bulks then wait for two calls, not for a whole bulk.
 BULK_BYTES_IN_FLIGHT_MAX: Final = 2 * CALL_BYTES_MAX
-# Requests of a bulk that are sent in one turn of the event loop, which takes 3 ms.
+# Requests of a bulk that are sent in one turn of the event loop; 50 take 3 ms.
 STEP: Final = 50
 
 Request = TypeVar("Request")
@@ -51,12 +55,12 @@ async def publish_once(
 
     Args:
         owners: the members and the map of shards.
-        request: its workflow's id is new.
-        timeout_s: how long tries are repeated, 0 or more.
+        request: the publish. Its workflow id is new.
+        timeout_s: how long tries are repeated, seconds, 0 or more.
 
     Raises:
-        ServiceError: refused; LEDGER_UNAVAILABLE when the outcome is not known in time, or when no
-            member could be asked.
+        ServiceError: the publish is refused; LEDGER_UNAVAILABLE when the outcome is not known in
+            time, or when no member could be reached.
     """
     tries = Tries(owners, time.monotonic() + timeout_s, RETRY_DELAY_S)
     refused: set[str] = set()
@@ -96,7 +100,7 @@ async def publish_all(
     """Publish many workflows; return a reply for each, in order.
 
     Args:
-        owners: as of `publish_once`.
+        owners: the members and the map of shards.
     """
 
     async def publish(request: PackedPublish) -> PublishReply:
@@ -125,13 +129,13 @@ async def request_all(
 ) -> list[Reply | BaseException]:
     """Send every request and return the replies, or the exceptions raised, in order.
 
-    The deadline of a request begins when it is sent, so a bulk holds its requests back until
-    earlier ones are answered. Decision fairness-and-long-work.
+    The timeout of a request starts when the request is sent. So a bulk sends only part of its
+    requests at once, and the rest when earlier ones are answered. Decision fairness-and-long-work.
 
     Args:
         send: sends one request and returns its reply.
-        weight_of: the weight of a request, 0 or more.
-        weight_max: most weight in flight; a heavier request is sent alone.
+        weight_of: returns the weight of a request, 0 or more.
+        weight_max: the most weight in flight. A heavier request is sent alone.
     """
     weight_in_flight = 0
     room = asyncio.Event()
@@ -167,10 +171,10 @@ def _is_without_trace(refusal: ServiceError) -> bool:
 async def _under(
     request: PublishRequest | PackedPublish, workflow_id: str
 ) -> PublishRequest | PackedPublish:
-    """Return the request under another id."""
+    """Return the request with another workflow id."""
     if request.workflow_id == workflow_id:
         return request
     if isinstance(request, PackedPublish):
-        # Reading and packing a large workflow would hold the loop.
+        # In a thread: decoding and encoding a large workflow would block the event loop.
         return await asyncio.to_thread(with_workflow_id, request, workflow_id)
     return with_workflow_id(request, workflow_id)

@@ -1,7 +1,8 @@
-"""The map of shards as a replica knows it: which members live, which of them holds a shard.
+"""The map of shards: the live members, and the holder of each shard.
 
-A value, made anew of each answer of the ledger and never changed, so any thread may read it. It may
-be old: a member that holds a shard no longer says so. Decision workflow-owners-and-shards.
+A map is created from each reply of the ledger and never modified, so any thread may read it. It may
+be out of date: a member that no longer holds a shard refuses the request with `Moved`. Decision
+workflow-owners-and-shards.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from core.shards.shard import SHARDS, shard_of
 
 
 class ShardMap:
-    """Who lives and who holds what.
+    """The live members and the shards that they hold.
 
     Args:
-        members: all that are not GONE.
-        shards: by shard, all of them; empty while nothing is known.
+        members: all members that are not GONE.
+        shards: the holder of each shard, by shard number; empty while nothing is known.
     """
 
     def __init__(
@@ -34,12 +35,12 @@ class ShardMap:
         self._numbers = dict(numbers)
         ready = [one.address for one in self.live.values() if one.state is MemberState.READY]
         targets = target_addresses(ready)
-        # Without those that another member should hold: these move soon.
+        # By member: its shards without those that another member should hold and will soon get.
         self._staying = {
             member: [one for one in held if targets and targets[one] == self.live[member].address]
             for member, held in numbers.items()
         }
-        # Those that take new work: they live, are READY and hold shards.
+        # The members that accept new workflows: they live, are READY and hold shards.
         self.open_members = tuple(
             one
             for one in self.live.values()
@@ -48,7 +49,7 @@ class ShardMap:
 
     @property
     def unheld(self) -> int:
-        """How many shards no live member holds; all of them while nothing is known."""
+        """The number of shards that no live member holds; all shards while nothing is known."""
         return SHARDS - sum(map(len, self._numbers.values()))
 
     def states(self) -> dict[str, MemberState]:
@@ -60,13 +61,13 @@ class ShardMap:
         return {one.address for one in self.live.values()}
 
     def holder(self, workflow_id: str) -> MemberView | None:
-        """Return the live member that holds a workflow's shard, None when there is none."""
+        """Return the live member that holds a workflow's shard, None if no live member does."""
         if not self.shards:
             return None
         return self.live.get(self.shards[shard_of(workflow_id)].member)
 
     def moved_since(self, before: ShardMap) -> set[int]:
-        """Return the shards that a live member holds which another held, or none, by that map."""
+        """Return the shards that a live member holds now, but did not hold in the map `before`."""
         return {
             shard
             for member, numbers in self._numbers.items()
@@ -74,9 +75,12 @@ class ShardMap:
         }
 
     def shards_of(self, member: str) -> Sequence[int]:
-        """Return the numbers of the shards that a live member holds, in their order."""
+        """Return the numbers of the shards that a live member holds, in ascending order."""
         return self._numbers.get(member, ())
 
     def open_shards_of(self, member: str) -> Sequence[int]:
-        """Return the shards of a live member for new workflows: all, if all of them move soon."""
+        """Return the shards of a live member that get new workflows.
+
+        These are the shards that do not move soon. If all of them move soon, all are returned.
+        """
         return self._staying.get(member) or self.shards_of(member)

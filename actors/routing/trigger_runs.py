@@ -1,6 +1,6 @@
-"""From a trigger and a cause to the request that publishes a run of it.
+"""Builds the request that publishes a run, from a trigger and the cause of the run.
 
-The timekeeper, hooks and callers use it alike. Nothing is read or stored here.
+The timekeeper, hooks and callers all use this module. It reads and stores nothing.
 Reference: features.md (Triggers, Schedules).
 """
 
@@ -21,7 +21,7 @@ from ledger.reads.stored import RowDict
 
 
 def workflow_limits(settings: Settings) -> WorkflowLimits:
-    """Return the bounds and defaults of a manifest that these settings ask for."""
+    """Return the limits and defaults of manifests according to the settings."""
     return WorkflowLimits(
         nodes_max=settings.nodes_max,
         max_runtime_ms_max=settings.max_runtime_ms_max,
@@ -29,12 +29,12 @@ def workflow_limits(settings: Settings) -> WorkflowLimits:
 
 
 def run_of(row: RowDict, key: str, **others: Any) -> TriggerRun:
-    """Return a run of a trigger, as its row has it.
+    """Return a run of a trigger, with the values of the trigger's row.
 
     Args:
-        row: of the trigger.
-        key: of the cause.
-        others: members of the `TriggerRun` that the row does not tell.
+        row: the row of the trigger.
+        key: the key that names the cause.
+        others: fields of `TriggerRun` that the row does not contain.
     """
     return TriggerRun(
         trigger_id=str(row["id"]),
@@ -60,17 +60,17 @@ def run_request(
     """Return the request that publishes a run.
 
     Args:
-        row: of its trigger.
-        run: as `run_of` returns it.
+        row: the row of the run's trigger.
+        run: the result of `run_of`.
         cause: further members of the run's `trigger.config`: `dueAt`, `deliveryId` or `auditId`,
-            and `result`, which its nodes can map.
-        limits: bounds and defaults of manifests.
-        workflow_id, task_id: new ids.
-        actor_did, authority: the caller, if not the trigger's owner, and the single right used.
-        request_hash: what a repeat of the cause must equal.
+            and `result`, which the nodes can map.
+        limits: the limits and defaults of manifests.
+        workflow_id, task_id: the new ids.
+        actor_did, authority: the caller if it is not the trigger's owner, and its single right.
+        request_hash: a repeated request with the same key must have the same hash.
 
     Raises:
-        ServiceError: INVALID_MANIFEST: the template is not valid any more.
+        ServiceError: INVALID_MANIFEST when the template is no longer valid.
     """
     config = {
         "templateId": run.trigger_id,

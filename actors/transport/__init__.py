@@ -1,1 +1,1 @@
-"""Batches between processes: names, channel, sockets, actor calls, messages, ledger client."""
+"""Batched calls between processes: names, channels, sockets, actor calls, messages, the ledger."""

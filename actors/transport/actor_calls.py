@@ -1,8 +1,9 @@
-"""Calls to actors by name, and what an actor does to be called; a replaced one is looked up again.
+"""Calls to actors by name, and the server side of these calls.
 
-The only place that knows how a Ray call fails, and how an actor is reached: by its Unix socket on
-the same machine, by a Ray call from another one. Every batch call has a deadline: Ray reports a
-machine that was cut off only after its own timeouts, and not at all without the GCS.
+On the same machine an actor is called over its Unix socket, from another machine by a Ray call. A
+replaced actor is looked up again. Only this module knows how a Ray call fails. Every batch call has
+a timeout of its own: Ray reports an unreachable machine only after Ray's own timeouts, and not at
+all without the GCS.
 """
 
 from __future__ import annotations
@@ -23,18 +24,19 @@ from core.settings import Settings
 
 log = logging.getLogger("callboard.sockets")
 
-# Longer than the longest answer: a poll takes 10 s, a batch that is slow in the database 12 s.
+# Longer than the slowest reply: a long poll takes 10 s, a batch with a slow database 12 s.
 CALL_TIMEOUT_S: Final = 20.0
-# Of look-ups, which must not hold up what runs in a loop's own threads; none runs before the first.
+# Look-ups have their own threads, so a slow one does not delay other work in the loop's executor.
+# The threads start with the first look-up.
 _LOOK_UP_THREADS: Final = ThreadPoolExecutor(4, "look-up")
 
 
 def find_actor(name: str) -> Any:
-    """Return the handle of the actor of a name; blocks, for a minute when the GCS is away.
+    """Return the handle of the actor with a name; blocks, up to a minute while the GCS is down.
 
     Raises:
-        ConnectionError: this process is in no cluster; the look-up would start one.
-        ValueError: there is no such actor.
+        ConnectionError: this process is in no cluster. Ray's look-up would start a new cluster.
+        ValueError: no actor has this name.
     """
     if not ray.is_initialized():
         raise ConnectionError(f"{name}: this process is in no cluster")
@@ -42,14 +44,15 @@ def find_actor(name: str) -> Any:
 
 
 class ActorCall:
-    """Calls a method of the actor of a name, by Ray.
+    """Calls a method of a named actor by Ray.
 
-    Its handle is kept until a call fails: an actor of the same name may have replaced it.
+    The actor's handle is cached until a call fails: then another actor of the same name may have
+    replaced the actor.
 
     Args:
-        name: the actor's.
-        method: of the actor.
-        find: looks the actor up, in a thread.
+        name: the actor's name.
+        method: the name of its method.
+        find: looks up the actor's handle; called in a thread.
     """
 
     def __init__(self, name: str, method: str, find: Callable[[str], Any] = find_actor) -> None:
@@ -60,7 +63,7 @@ class ActorCall:
         self._looking: asyncio.Future[Any] | None = None
 
     async def __call__(self, *arguments: Any) -> Any:
-        """Make one call; raises what the look-up and the call do."""
+        """Call the actor once. Errors of the look-up and of the call are raised unchanged."""
         try:
             self._handle = handle = self._handle or await self._look_up()
             return await getattr(handle, self._method).remote(*arguments)
@@ -69,28 +72,28 @@ class ActorCall:
             raise
 
     async def _look_up(self) -> Any:
-        """Look the actor up; all that wait for it share one look-up."""
+        """Look up the actor; concurrent callers share one look-up."""
         if self._looking is None:
             loop = asyncio.get_running_loop()
             self._looking = loop.run_in_executor(_LOOK_UP_THREADS, self._find, self._name)
             self._looking.add_done_callback(self._end_look_up)
-        # A caller that leaves leaves it to the others.
+        # Shielded: if one caller is cancelled, the other callers still get the result.
         return await asyncio.shield(self._looking)
 
     def _end_look_up(self, looking: asyncio.Future[Any]) -> None:
         self._looking = None
         if not looking.cancelled():
-            looking.exception()  # marks it as retrieved, also when every caller has left
+            looking.exception()  # marks it as retrieved, even if every caller was cancelled
 
 
 class BatchCall:
-    """Sends batches to a method of a named actor: over its socket if it has one here, else by Ray.
+    """Sends batches to a method of a named actor, over a local socket if it has one, else by Ray.
 
     Args:
-        settings: the deployment's.
-        name: the actor's.
-        method: of the actor.
-        timeout_s: of a call.
+        settings: the deployment's settings.
+        name: the actor's name.
+        method: the name of its method.
+        timeout_s: the timeout of a call, seconds.
     """
 
     def __init__(
@@ -104,7 +107,7 @@ class BatchCall:
         self._call = self._socket or by_ray
 
     async def __call__(self, *arguments: Any) -> Any:
-        """Make one call; after a `ConnectionError` or a `RayError` its outcome is unknown."""
+        """Call the actor once. After a `ConnectionError` or a `RayError` the outcome is unknown."""
         try:
             async with asyncio.timeout(self._timeout_s):
                 return await self._call(*arguments)
@@ -119,11 +122,11 @@ class BatchCall:
 
 
 class BatchServer:
-    """Lets an actor be called over a socket, where its machine has a run folder.
+    """Serves an actor's methods over a socket, if its machine has a run folder.
 
     Args:
-        settings: the deployment's.
-        name: the actor's.
+        settings: the deployment's settings.
+        name: the actor's name.
     """
 
     def __init__(self, settings: Settings, name: str) -> None:
@@ -132,10 +135,10 @@ class BatchServer:
         self._server: SocketServer | None = None
 
     async def start(self, methods: Mapping[str, Any]) -> None:
-        """Begin to listen; where that is not possible, the calls go by Ray: slower, not broken.
+        """Start to listen. If that is not possible, callers use slower Ray calls.
 
         Args:
-            methods: what may be called, by name.
+            methods: the methods that may be called, by name.
         """
         self._server = SocketServer(methods)
         path = socket_path(self._settings.run_folder, self._name)
@@ -146,14 +149,14 @@ class BatchServer:
                 log.warning("no socket actor=%s reason=%s", self._name, error)
 
     async def close(self) -> None:
-        """Stop; calls under way are cut off."""
+        """Stop to listen; unfinished calls are cut off."""
         if self._server is not None:
             await self._server.close()
 
 
 def is_unknown_outcome(error: BaseException) -> bool:
-    """Whether a failed call may have been applied, so that a retry needs the same key."""
+    """Say whether a failed call may have been applied, so that a retry needs the same key."""
     if isinstance(error, ServiceError):
         return error.code in (ErrorCode.LEDGER_UNAVAILABLE, ErrorCode.OVERLOADED)
-    # ValueError: no actor of that name, which is the case while it is being replaced.
+    # ValueError: no actor has the name, which also happens while an actor is being replaced.
     return isinstance(error, RayError | ValueError | ConnectionError | OSError)

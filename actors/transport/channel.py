@@ -1,13 +1,15 @@
-"""The one transport between processes: a batch of requests out, a batch of replies back.
+"""The transport between processes: sends a batch of requests, receives a batch of replies.
 
-One call is in flight per destination; requests that arrive meanwhile form the next batch, so
-batches size themselves without a timer. Requests queue per payer and payers are served round robin,
-so that one payer's thousand requests do not delay another's; one payer's requests keep their order.
+One call is in flight per destination. Requests that arrive meanwhile form the next batch, so the
+batch size adapts to the load without a timer. Requests wait in a queue per payer, and payers are
+served round robin, so one payer's thousand requests do not delay another payer. The requests of one
+payer keep their order.
+
 The carrier is a socket (`actors/transport/sockets.py`) or a Ray actor call
-(`actors/transport/actor_calls.py`). A batch is bounded by number and weight, so that its encoding
-blocks neither side's event loop; large requests travel alone, so that small ones do not wait for
-them. Replies are delivered in slices; a callback that raises is logged, and affects
-neither the channel nor other replies. Decisions fairness-and-long-work and ledger-writer.
+(`actors/transport/actor_calls.py`). A batch is limited in number and weight, so encoding it does
+not block the event loops. A large request is sent alone, so small ones do not wait for it. Replies
+are delivered in slices. A callback that raises is logged; the channel and other replies are not
+affected. Decisions fairness-and-long-work and ledger-writer.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from core.market.sharing.fair_share import has_room
 
 log = logging.getLogger("callboard.channel")
 
-# A request heavier than the batch's weight divided by this travels alone.
+# A request heavier than `batch_weight` divided by this number is sent alone.
 LARGE_PART: Final = 4
 
 Request = TypeVar("Request")
@@ -33,16 +35,18 @@ Reply = TypeVar("Reply")
 
 
 class Channel(Generic[Request, Reply]):
-    """Requests to one destination, batched by what is waiting.
+    """Sends requests to one destination in batches: each batch has the requests that wait then.
 
     Args:
-        name: for messages.
-        call: sends one batch; returns the replies in the order of the requests, an exception as
-            the reply of a request that failed alone. What it raises is the reply to every one.
-        capacity: most requests that may wait; beyond it OVERLOADED is raised.
-        batch_size: most requests in one call.
-        weight_of: the weight of a request, 0 or more; None: requests are only counted.
-        batch_weight: most weight in one call; a request heavier than a quarter of it travels alone.
+        name: the destination's name, for messages.
+        call: sends one batch and returns the replies in the order of the requests. The reply to a
+            request that failed alone is an exception. If `call` raises, the exception is the reply
+            to every request of the batch.
+        capacity: the most requests that may wait. Beyond it `submit` raises OVERLOADED.
+        batch_size: the most requests in one call.
+        weight_of: returns the weight of a request, 0 or more. None: requests have no weight.
+        batch_weight: the most weight in one call. A request heavier than a quarter of it is sent
+            alone.
         on_close: closes the carrier.
     """
 
@@ -70,7 +74,7 @@ class Channel(Generic[Request, Reply]):
         self._put_count = 0
         # The next request, which did not fit into the previous batch.
         self._next: tuple[Request, Callable[[Reply | BaseException], None]] | None = None
-        # The requests of the call under way that have no reply yet.
+        # The requests of the call in flight that have no reply yet.
         self._open: deque[tuple[Request, Callable[[Reply | BaseException], None]]] = deque()
         self._pump: asyncio.Task[None] | None = None
 
@@ -80,21 +84,21 @@ class Channel(Generic[Request, Reply]):
         return self.queued >= self._capacity
 
     def has_room(self, payer: str) -> bool:
-        """Return whether a payer may have one more request wait, beside what others have."""
+        """Say whether a payer's share of the queue has room for one more request."""
         return has_room(self._waiting.waiting_of(payer), self.queued, self._capacity)
 
     @property
     def queued(self) -> int:
-        """How many requests wait for the next call."""
+        """The number of requests that wait for the next call."""
         return len(self._waiting) + (self._next is not None)
 
     def submit(
         self, request: Request, done: Callable[[Reply | BaseException], None], payer: str = ""
     ) -> None:
-        """Queue a request; `done` gets the reply, or the exception of its batch.
+        """Queue a request; call `done` with its reply, or with the exception of its batch.
 
         Args:
-            payer: the request's payer; "" for the service's own requests.
+            payer: the request's payer; "" for requests of the service itself.
 
         Raises:
             ServiceError: OVERLOADED when `capacity` requests are waiting.
@@ -110,9 +114,9 @@ class Channel(Generic[Request, Reply]):
     def submit_always(
         self, request: Request, done: Callable[[Reply | BaseException], None], payer: str = ""
     ) -> None:
-        """Queue a request that follows from accepted work; it is never refused.
+        """Queue a request that follows from accepted work; never refuse it.
 
-        The bound on accepted work, which `has_room` guards, bounds these requests too.
+        `has_room` limits accepted work, and so limits these requests as well.
         """
         self._put_count += 1
         self._waiting.put(payer, self._put_count, (request, done))
@@ -135,9 +139,10 @@ class Channel(Generic[Request, Reply]):
         return await future
 
     def close(self) -> None:
-        """Stop; waiting and open requests fail with a ConnectionError: outcome unknown.
+        """Stop; before this returns, all waiting and open requests fail with a ConnectionError.
 
-        They fail before this returns. What is submitted later is sent to the closed carrier.
+        The outcome of these requests is unknown. Requests that are submitted later go to the closed
+        carrier.
         """
         pump, self._pump = self._pump, None
         if pump is not None:
@@ -146,9 +151,10 @@ class Channel(Generic[Request, Reply]):
         self._fail_all()
 
     async def end(self) -> None:
-        """Stop as `close` does, and return when the call under way has ended.
+        """Stop as `close` does, and return when the call in flight has ended.
 
-        What the call holds is free then. Never in a callback, which the end of the call waits for.
+        The resources of the call are free then. Do not await this in a callback: the end of the
+        call waits for the callback.
         """
         pump = self._pump
         self.close()
@@ -157,7 +163,7 @@ class Channel(Generic[Request, Reply]):
 
     def _fail_all(self) -> None:
         closed = ConnectionError(f"the channel to {self._name} was closed")
-        # All are taken first: a callback may submit its request again.
+        # The queue is emptied first, because a callback may submit its request again.
         failed, self._open = self._open, deque()
         while (waiting := self._take()) is not None:
             failed.append(waiting)
@@ -192,7 +198,7 @@ class Channel(Generic[Request, Reply]):
                 self._pump = None
 
     def _next_batch(self) -> deque[tuple[Request, Callable[[Reply | BaseException], None]]]:
-        """Take waiting requests, up to the bounds of one call."""
+        """Take waiting requests, up to the limits of one call."""
         batch: deque[tuple[Request, Callable[[Reply | BaseException], None]]] = deque()
         weight, is_large = 0, False
         while len(batch) < self._batch_size and (waiting := self._take()) is not None:
@@ -217,5 +223,5 @@ class Channel(Generic[Request, Reply]):
     ) -> None:
         try:
             done(reply)
-        except Exception:  # the edge of the pump: other requests get their replies even so
+        except Exception:  # the edge of the pump: other requests must get their replies
             log.exception("a callback raised channel=%s", self._name)

@@ -1,10 +1,10 @@
-"""Replies of an owner that come after those of the call that asked for them.
+"""Late replies of an owner: replies that are not ready when their call is answered.
 
-A call to an owner carries requests of many payers and one call is under way at a time. One request
-that takes long, because its payer has a thousand steps waiting for the ledger, would hold up every
-other payer's. So a call is answered after `LATE_AFTER_S` with what is settled by then, and with a
-token in the place of each reply that is not; the gateway asks for those apart. Decision
-ledger-writer.
+A call to an owner contains requests of many payers, and one call is in flight at a time. A request
+may take long, for example because a thousand steps of its payer wait for the ledger. It would delay
+the requests of all other payers. So the owner answers a call after `LATE_AFTER_S`, with a token in
+place of each reply that is not ready. The gateway requests these replies separately, by token.
+Decision ledger-writer.
 """
 
 from __future__ import annotations
@@ -19,23 +19,25 @@ from actors.transport.wire import encode_reply
 from core.errors import ErrorCode
 
 LATE_AFTER_S: Final = 0.1
-# A poll is answered after that, so that tokens that have come meanwhile join the next one. A poll
-# that ended with the first reply would carry all other tokens for each reply.
+# A poll for late replies is answered after this time, or when all are ready. Tokens that arrive
+# meanwhile join the next poll. If a poll ended with the first ready reply, every poll would send
+# all other tokens again.
 POLL_S: Final = 0.1
-# Longer than a gateway waits for any reply.
+# Late replies are stored for this time. It is longer than a gateway waits for any reply.
 KEPT_S: Final = 20.0
 
 
 class LateReplies:
-    """What an owner has not answered in time, by token."""
+    """The late replies of an owner, by token."""
 
     def __init__(self) -> None:
-        # Other numbers than those of this owner's predecessor, whose tokens may still be asked for.
+        # Starts at a random number, because a gateway may still request tokens of this owner's
+        # predecessor.
         self._token = int.from_bytes(os.urandom(5)) << 20
         self._kept: dict[int, asyncio.Future[OwnerReply]] = {}
 
     async def settled(self, replies: Sequence[asyncio.Future[OwnerReply]]) -> list[OwnerReply]:
-        """Return the replies, with a `Late` in the place of each that takes too long."""
+        """Return the replies, with a `Late` in place of each reply that is not ready in time."""
         await asyncio.wait(replies, timeout=LATE_AFTER_S)
         return [reply.result() if reply.done() else self._keep(reply) for reply in replies]
 
@@ -46,9 +48,10 @@ class LateReplies:
         return Late(token=self._token)
 
     async def take(self, tokens: Sequence[int]) -> list[bytes]:
-        """Return these replies as they travel, with the `Late` again for each that takes longer.
+        """Return the encoded replies of these tokens, with a `Late` for each that is not ready.
 
-        A token that is not known was another process's: what it stands for is to be asked again.
+        An unknown token was issued by another process. Its reply is a `NotYet`, so the gateway
+        repeats the request.
         """
         kept = [self._kept[token] for token in tokens if token in self._kept]
         if len(kept) == len(tokens):

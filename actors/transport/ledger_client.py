@@ -1,10 +1,10 @@
 """Commands to the ledger from one process: batched, in order, retried with the same keys.
 
-A commit whose outcome is unknown (the ledger actor died, Postgres is unavailable) is retried until
-it is known; keys make retries idempotent. Order is kept, because one call is in flight and a retry
-precedes the next batch. Each retry halves the batch, so that a command that cannot be sent does not
-block the others; a command whose caller has left is not retried.
-money.md (Commands and keys). Decision messages-and-large-values.
+If the outcome of a commit is unknown (the ledger actor ended, Postgres is down), the commit is
+retried until its outcome is known. Keys make retries idempotent. Commands keep their order, because
+one call is in flight and a retry precedes the next batch. Each retry halves the batch, so a command
+that cannot be sent does not block the others. A command whose caller was cancelled is not retried.
+Reference: money.md (Commands and keys). Decision messages-and-large-values.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ log = logging.getLogger("callboard.ledger_client")
 
 RETRY_DELAY_S_MIN = 0.05
 RETRY_DELAY_S_MAX = 2.0
-# What a command weighs in a call beside its bytes: its transaction's work for the least of them.
+# The weight of a command in addition to its bytes: the work of even the smallest transaction.
 COMMAND_WEIGHT: Final = 512
 _CALLER_LEFT: Final = Outcome(
     OutcomeStatus.REJECTED, {}, ErrorCode.LEDGER_UNAVAILABLE, "its caller has left"
@@ -41,9 +41,10 @@ _CALLER_LEFT: Final = Outcome(
 
 
 class _PendingCommand(Struct, eq=False):
-    """An encoded command; `is_wanted`: its caller still waits for the outcome.
+    """An encoded command.
 
-    `unsent`: the outcome, in its turn, of one that does not travel.
+    `unsent`: the outcome of a command that cannot be encoded. The command stays in the queue, so
+    its outcome comes in order. `is_wanted`: the caller still waits for the outcome.
     """
 
     key: str
@@ -53,15 +54,15 @@ class _PendingCommand(Struct, eq=False):
 
 
 class LedgerClient:
-    """The ledger as seen from a workflow owner or a Serve replica.
+    """Sends the commands of a workflow owner, a replica or the timekeeper to the ledger.
 
     Args:
         call: sends a batch of encoded commands to the ledger actor and returns their encoded
-            outcomes; raises when these are unknown.
-        is_unknown: whether an exception of `call` means "retry with the same keys".
+            outcomes; raises when the outcomes are unknown.
+        is_unknown: says whether an exception of `call` means "retry with the same keys".
         on_lost: receives the reason why the outcome of a submitted command stays unknown.
-        capacity: most commands that may wait.
-        batch_size: most commands in one call.
+        capacity: the most commands that may wait.
+        batch_size: the most commands in one call.
     """
 
     def __init__(
@@ -76,7 +77,7 @@ class LedgerClient:
         self._call = call
         self._is_unknown = is_unknown
         self._on_lost = on_lost
-        # Whether the last call to the ledger failed and is being retried.
+        # True while a failed call to the ledger is being retried.
         self.is_down = False
         self._channel: Channel[_PendingCommand, Outcome] = Channel(
             "the ledger",
@@ -88,19 +89,19 @@ class LedgerClient:
         )
 
     def has_room(self, payer: str) -> bool:
-        """Return whether a payer may start new work, whose commands wait behind its queued ones."""
+        """Say whether a payer's share of the queue has room for the commands of new work."""
         return self._channel.has_room(payer)
 
     @property
     def queued(self) -> int:
-        """How many commands wait for the next call."""
+        """The number of commands that wait for the next call."""
         return self._channel.queued
 
     def submit(self, command: Command, done: Callable[[Outcome], None], payer: str = "") -> None:
-        """Queue a command without a timeout; `done` gets its outcome once it is known.
+        """Queue a command without a timeout; call `done` when its outcome is known.
 
-        It is never refused, because it follows from work that was accepted while its payer had
-        room. Payers take turns; one payer's commands keep their order.
+        The command is never refused, because it follows from work that was accepted while its payer
+        had room. Payers are served round robin; the commands of one payer keep their order.
         """
 
         def handle_outcome(outcome: Outcome | BaseException) -> None:
@@ -112,10 +113,12 @@ class LedgerClient:
         self._channel.submit_always(_encode_command(command), handle_outcome, payer)
 
     async def commit(self, command: Command, *, timeout_s: float) -> Outcome:
-        """Commit one command for a waiting caller; those on whose behalf commands come take turns.
+        """Commit one command and return its outcome.
+
+        The command waits in the queue of its `actor_did`; these queues are served round robin.
 
         Raises:
-            ServiceError: LEDGER_UNAVAILABLE when the outcome is unknown after `timeout_s`; the
+            ServiceError: LEDGER_UNAVAILABLE when the outcome is unknown after `timeout_s`. The
                 command may still be applied later, and a retry with its key returns its outcome.
                 OVERLOADED when too many commands wait.
         """
@@ -136,7 +139,7 @@ class LedgerClient:
             raise ledger_unavailable_error()
 
     async def _call_until_known(self, batch: list[_PendingCommand]) -> Sequence[Outcome]:
-        """Send a batch, in smaller parts after a failure, until each outcome is known."""
+        """Send a batch until every outcome is known; after a failure send smaller parts."""
         outcomes: list[Outcome] = []
         delay_s, size = RETRY_DELAY_S_MIN, len(batch)
         while len(outcomes) < len(batch):
@@ -190,7 +193,7 @@ def _decode_outcome(pending: _PendingCommand, body: bytes) -> Outcome:
     except NewerMessage as error:
         log.error("outcome of a newer version key=%s reason=%s", pending.key, error)
         return newer_outcome(error)
-    except Undecodable as error:  # the others of its batch have been read
+    except Undecodable as error:  # the other outcomes of the batch are still valid
         return _rejected_outcome(pending.key, error)
 
 

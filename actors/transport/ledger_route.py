@@ -1,14 +1,14 @@
-"""The way to the ledger: to the process that the head names, also after another has taken over.
+"""Routing of calls to the ledger's writer, also after another process has become the writer.
 
-Calls go to the writer that was last known. A call that fails, or has no answer after a second, lets
-the head be read from Postgres, no more often than `LOOK_PAUSE_S`; when it names another process,
-the calls to the one before end and are repeated there. Repeating is harmless: commands have keys,
-renewals are idempotent. So a planned hand-over is no failure to those that call, and while nothing
-fails nothing is read.
+Calls go to the last known writer. If a call fails, or has no reply after `SLOW_S`, the ledger's
+head row is read from Postgres, at most once per `LOOK_PAUSE_S`. The head row names the writer. If
+it names another process, the calls to the previous writer are cut off and repeated at the new one.
+Repeating is harmless: commands have keys, and renewals are idempotent. So callers see no failure
+in a planned hand-over, and the head row is not read while calls succeed.
 
-The head names an actor, and only the GCS knows where an actor of another machine runs. So both of
-the ledger's actors are called every `WARM_S`, which leaves Ray connected to them: after that a
-ledger that has moved is reached while there is no GCS.
+The head row contains the name of an actor. Only Ray's GCS can find an actor of another machine by
+name. Therefore both ledger actors are called every `WARM_S`, which keeps Ray connected to them.
+Then the new writer can be reached even while the GCS is down.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ from ledger.writer.group_commit import BATCH_MAX, QUEUE_MAX
 
 log = logging.getLogger("callboard.ledger_client")
 
-# A call without an answer for so long lets the head be read.
+# If a call has no reply after this time, the head row is read.
 SLOW_S: Final = 1.0
 LOOK_PAUSE_S: Final = 0.25
 WARM_S: Final = 10.0
-# How often one call is repeated at another process before its failure is its caller's.
+# How often one call is repeated at another process before its error is raised.
 MOVES_MAX: Final = 3
 
 Renew = Callable[[Renewal], Awaitable[Lease]]
 
 
 class LedgerRoute:
-    """Which process is the ledger, as one process knows it, and its calls there.
+    """Knows which actor is the ledger's writer, and creates the calls to it.
 
     Args:
-        settings: the deployment's.
-        read_head: reads the head; None: from the database of the settings.
-        warm_s: the pause between two calls that keep the connections open.
+        settings: the deployment's settings.
+        read_head: reads the head row; None: reads it from the database of the settings.
+        warm_s: the pause between two calls that keep the connections open, seconds.
     """
 
     def __init__(
@@ -61,9 +61,9 @@ class LedgerRoute:
         self._settings = settings
         self._reader = HeadReader(settings.database_url)
         self._read_head = read_head or self._reader.read
-        # Before the head was ever read: where the first ledger of a cluster is.
+        # The writer's name. Until the head row is read, the name of a cluster's first ledger.
         self.actor = LEDGER
-        # How often the ledger was found to be another process.
+        # How often a read of the head row named another writer.
         self.moves = 0
         self._calls: list[LedgerCall] = []
         self._looking: asyncio.Task[None] | None = None
@@ -71,17 +71,17 @@ class LedgerRoute:
         self._warming: asyncio.Task[None] | None = None
 
     def call(self, method: str) -> LedgerCall:
-        """Return the way to a method of the ledger's actor."""
+        """Return a call to a method of the ledger's actor."""
         calls = {name: BatchCall(self._settings, name, method) for name in LEDGERS}
         call = LedgerCall(self, calls)
         self._calls.append(call)
         return call
 
     def client(self, on_lost: Callable[[str], None] = log.critical) -> LedgerClient:
-        """Return the client by which this process submits commands.
+        """Return a client that submits commands to the ledger.
 
         Args:
-            on_lost: as of `LedgerClient`.
+            on_lost: see `LedgerClient`.
         """
         return LedgerClient(
             self.call("submit"),
@@ -92,10 +92,10 @@ class LedgerRoute:
         )
 
     def renewals(self) -> Renew:
-        """Return the way to the ledger's leases: one renewal out, one lease back.
+        """Return a function that sends one renewal to the ledger and returns the lease.
 
-        A renewal without a member gets the map alone. The caller has a deadline. Whatever keeps the
-        ledger from acknowledging the renewal is raised; the member was renewed or not.
+        For a renewal without a member, the lease contains only the map. The function has no timeout
+        of its own. If it raises, the lease may or may not have been renewed.
         """
         call = self.call("renew")
 
@@ -106,7 +106,7 @@ class LedgerRoute:
         return renew
 
     async def close(self) -> None:
-        """Close the connections; calls under way get a ConnectionError."""
+        """Close the connections; unfinished calls get a ConnectionError."""
         for task in (self._looking, self._warming):
             if task is not None:
                 task.cancel()
@@ -115,17 +115,20 @@ class LedgerRoute:
         await self._reader.close()
 
     async def follow(self, moves: int) -> bool:
-        """Return whether the ledger is another process by now than when it had moved so often."""
+        """Say whether the writer has changed since `self.moves` was `moves`.
+
+        Reads the head row if no change is known yet.
+        """
         if self.moves == moves:
             if self._looking is None:
                 self._looking = asyncio.create_task(self._look())
                 self._looking.add_done_callback(self._end_look)
-            # Shared: a caller that leaves leaves it to the others.
+            # Shared by all callers, so it is not cancelled with one of them.
             await asyncio.wait([self._looking])
         return self.moves != moves
 
     def keep_warm(self) -> None:
-        """Call both of the ledger's actors every `WARM_S`, until this route is closed."""
+        """Start to call both ledger actors periodically, until this route is closed."""
         if self._warming is None:
             self._warming = asyncio.create_task(self._warm())
 
@@ -144,7 +147,7 @@ class LedgerRoute:
         self._looked_s = time.monotonic()
         try:
             head = await self._read_head()
-        except Exception as error:  # the edge to Postgres: the ledger stays where it was
+        except Exception as error:  # the edge to Postgres: the last known writer stays in use
             log.info("head not read error=%s", error)
             return
         if head.actor == self.actor or head.actor not in LEDGERS:
@@ -155,11 +158,11 @@ class LedgerRoute:
 
 
 class LedgerCall:
-    """Sends batches to one method of whichever process is the ledger. Made by a `LedgerRoute`.
+    """Sends batches to one method of the ledger's writer. Created by `LedgerRoute.call`.
 
     Args:
-        route: knows where the ledger is.
-        calls: to a method of each of the ledger's actors, by name.
+        route: knows which actor is the writer.
+        calls: by actor name: the call to the method of that ledger actor.
     """
 
     def __init__(self, route: LedgerRoute, calls: Mapping[str, BatchCall]) -> None:
@@ -167,9 +170,9 @@ class LedgerCall:
         self._calls = calls
 
     async def __call__(self, *arguments: Any) -> Any:
-        """Make one call; when its outcome is unknown, repeat it where the ledger is by then.
+        """Call the writer; if the outcome is unknown and the writer has changed, repeat the call.
 
-        Raises: as `BatchCall`, and what the ledger has refused it with.
+        Raises: the errors of `BatchCall`, and the ledger's refusal.
         """
         self._route.keep_warm()
         for _ in range(MOVES_MAX):
@@ -182,12 +185,12 @@ class LedgerCall:
         return await self._ask(arguments, self._route.moves)
 
     async def _ask(self, arguments: tuple[Any, ...], moves: int) -> Any:
-        """Make one call; end it, its outcome unknown, when it is late and the ledger has moved."""
+        """Call the writer once; if the reply is late and the writer has changed, time out."""
         watching: list[asyncio.Task[None]] = []
 
         async def cut_when_moved() -> None:
             while not await self._route.follow(moves):
-                pass  # looks at the head have pauses between them
+                pass  # `follow` itself pauses between two reads of the head row
             cut.reschedule(asyncio.get_running_loop().time())
 
         def watch() -> None:
@@ -203,7 +206,7 @@ class LedgerCall:
                 task.cancel()
 
     async def warm(self) -> None:
-        """Call each of the ledger's actors with an empty batch, whatever they answer."""
+        """Call each ledger actor with an empty batch; ignore the replies."""
         await asyncio.gather(*(call([]) for call in self._calls.values()), return_exceptions=True)
 
     def close(self) -> None:
@@ -213,7 +216,7 @@ class LedgerCall:
 
 
 def _may_have_moved(error: Exception) -> bool:
-    """Say whether a failure may be that of a process that is not the ledger any more."""
+    """Say whether a call may have failed because its process is no longer the writer."""
     if isinstance(error, ServiceError):
         return error.code is ErrorCode.LEDGER_UNAVAILABLE
     return is_unknown_outcome(error)

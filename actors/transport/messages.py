@@ -1,6 +1,6 @@
-"""What travels between processes besides ledger commands: requests to a workflow owner and replies.
+"""Messages between processes, except ledger commands: requests to workflow owners, and replies.
 
-Frozen values without behaviour; how they become bytes is `wire.py`'s.
+Messages are frozen values without behaviour; `wire.py` encodes and decodes them.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ class PublishRequest(Message, frozen=True, kw_only=True):
     """Start this compiled workflow.
 
     `command_key`: the idempotency key (`http:{principal}:{Idempotency-Key}`, else
-    `publish:{task_id}`); it stays the same when another workflow's id is chosen. `watcher`: the
-    gateway to tell when it has finished, or "". `authority`: the right beyond a usual key's that
-    permits it, None for none; of the others below, too. `traceparent`: the caller's, None without a
-    valid one. `run`: the trigger's run that this starts; None for a caller's own publish.
-    `webhook_url`: URL that gets a message when the workflow ends; None for none.
+    `publish:{task_id}`). It stays the same if a retry uses another workflow id. `watcher`: the
+    gateway to notify of the workflow's end, or "". `authority`: the single right that permits the
+    request, None if none is needed; also in the messages below. `traceparent`: the caller's value,
+    None without a valid one. `run`: the trigger's run that this request starts; None for a caller's
+    own publish. `webhook_url`: the URL that gets a message when the workflow ends, or None.
     """
 
     command_key: str
@@ -46,9 +46,10 @@ class PublishRequest(Message, frozen=True, kw_only=True):
 
 
 class PackedPublish(Struct, frozen=True):
-    """A `PublishRequest` as the bytes that travel, with what its sender needs to know of it.
+    """An encoded `PublishRequest`, with the fields that its sender needs.
 
-    Encoded where it is made: a thousand compiled workflows at once would hold the gateway's loop.
+    The request is encoded where it is built, in a thread: to encode a thousand compiled workflows
+    at once would block the gateway's event loop.
     """
 
     workflow_id: str
@@ -59,7 +60,11 @@ class PackedPublish(Struct, frozen=True):
 
 
 class PublishReply(Message, frozen=True, kw_only=True):
-    """The workflow is stored. `is_repeat`: the key was used before, ids are the first call's."""
+    """The workflow is stored, or the result of a dry run.
+
+    `is_repeat`: the key was used before; the ids are those of the first call. `candidates`,
+    `unavailable`, `waiting`: by node, of a dry run.
+    """
 
     workflow_id: str
     task_id: str
@@ -75,18 +80,18 @@ class PublishReply(Message, frozen=True, kw_only=True):
 
 
 class WatchRequest(Message, frozen=True, kw_only=True):
-    """Tell this gateway when the workflow has finished."""
+    """Notify this gateway when the workflow ends."""
 
     workflow_id: str
     watcher: str
 
 
 class WatchReply(Message, frozen=True, kw_only=True):
-    """The workflow is driven, or quarantined, here: its watcher will be told."""
+    """The owner drives the workflow or holds it in quarantine, and will notify the watcher."""
 
 
 class CancelRequest(Message, frozen=True, kw_only=True):
-    """Cancel a running workflow; who may do so was decided before."""
+    """Cancel a running workflow. The sender has checked the caller's permission."""
 
     workflow_id: str
     reason: str
@@ -96,7 +101,7 @@ class CancelRequest(Message, frozen=True, kw_only=True):
 
 
 class CancelReply(Message, frozen=True, kw_only=True):
-    """Committed: the workflow is cancelled."""
+    """The cancellation of the workflow is committed."""
 
     workflow_id: str
     cancelled_ms: int
@@ -105,7 +110,7 @@ class CancelReply(Message, frozen=True, kw_only=True):
 
 
 class ResumeRequest(Message, frozen=True, kw_only=True):
-    """Drive a quarantined workflow on; who may do so was decided before."""
+    """Resume a quarantined workflow. The sender has checked the caller's permission."""
 
     workflow_id: str
     actor_did: str
@@ -113,36 +118,38 @@ class ResumeRequest(Message, frozen=True, kw_only=True):
 
 
 class ResumeReply(Message, frozen=True, kw_only=True):
-    """Committed: the workflow is not quarantined any more."""
+    """The resume is committed: the workflow is no longer quarantined."""
 
     workflow_id: str
     resumed_ms: int
 
 
 class NotYet(ServiceError):
-    """The owner cannot answer yet, but soon: the gateway asks again within its own deadline.
+    """The owner cannot answer yet: the gateway repeats the request until its own deadline.
 
-    Any other refusal of an owner goes to the caller at once. Whether the request was carried out is
-    open, unless it is a `Moved`.
+    Any other refusal of an owner goes to the caller at once. The outcome of the request is unknown,
+    unless the error is a `Moved`.
     """
 
 
 class Moved(NotYet):
-    """Nothing of the request was or will be done here: its workflow's shard is another member's.
+    """The owner did nothing and will do nothing: another member holds the workflow's shard.
 
-    Also while the shard is handed over, and for a command that the ledger has refused as stale. The
-    gateway asks for the map of shards again; a publish may go to another member under another id.
+    Also raised while the shard is being handed off, and when the ledger has refused the command as
+    stale. The gateway then reads the map of shards again. A publish may go to another member with
+    another workflow id.
     """
 
 
 class NodeResultRequest(Message, frozen=True, kw_only=True):
-    """An agent hands in the result of an attempt that it had accepted; its token was checked.
+    """The result of an accepted attempt, sent by its agent. The agent's token was checked.
 
-    `verify_attempt`: of the verification it answers, 0 for the attempt itself. A result is in
-    `result_json`, or behind `result_ref` when it is large. `is_late`: the workflow is known to have
-    ended, only the refusal is to be recorded. `signature`, `public_key`: the agent's words.
-    `is_wide`: the result is signed, and has an integer beyond 2^53. `is_request_signed`: the
-    signature is one over the members of the request, by a key of the agent.
+    `verify_attempt`: the number of the verification that the result answers, 0 for the attempt
+    itself. `result_json`: the result; if it is large, `result_ref` refers to it instead. `is_late`:
+    the workflow is known to have ended, so the owner only records the refusal. `signature`,
+    `public_key`: as the agent sent them, unchecked. `is_wide`: the result is signed and contains an
+    integer beyond 2^53. `is_request_signed`: the signature covers the members of the request, and
+    is made with a key of the agent.
     """
 
     workflow_id: str
@@ -162,7 +169,7 @@ class NodeResultRequest(Message, frozen=True, kw_only=True):
 
 
 class SettlementRequest(NodeResultRequest, frozen=True, kw_only=True):
-    """The payer ends an attempt that its agent has accepted, and pays what it names."""
+    """The payer ends an accepted attempt and pays the amount `named_micro`, micro-credits."""
 
     named_micro: int | None = None
     actor_did: str = ""
@@ -170,22 +177,22 @@ class SettlementRequest(NodeResultRequest, frozen=True, kw_only=True):
 
 
 class NodeResultReply(Message, frozen=True, kw_only=True):
-    """Committed: the result was taken, now or before; `status` is the node's."""
+    """The result is committed, by this request or an earlier one; `status` is the node's status."""
 
     status: str
     is_repeat: bool = False
 
 
 class Late(Message, frozen=True, kw_only=True):
-    """The reply takes longer than others should wait for; it is asked for by this token."""
+    """The reply is not ready; the gateway requests it later by this token (`late_replies.py`)."""
 
     token: int
 
 
 class WorkflowEnd(Message, frozen=True, kw_only=True):
-    """A workflow has succeeded: what its record shows besides what its publisher knows.
+    """A workflow has succeeded: the values of its record that the publisher does not have yet.
 
-    `nodes`: the rows as they are stored, in no order.
+    `nodes`: the nodes' rows as they are stored, in no particular order.
     """
 
     workflow_id: str
@@ -204,10 +211,11 @@ OwnerRequest = (
     | NodeResultRequest
     | SettlementRequest
 )
-# None: the workflow is not driven here; it has ended, or its row names who will drive it.
+# None: this owner does not drive the workflow. The workflow has ended, or another owner drives it.
 OwnerAnswer = PublishReply | WatchReply | CancelReply | ResumeReply | NodeResultReply | Late | None
 OwnerReply = OwnerAnswer | ServiceError
 
-# Bounds the time that another payer's request waits for a call to be read, decided and committed.
-# Ray puts arguments above 100 KiB into its object store: such a call takes 13 ms instead of 1.8 ms.
+# The most bytes of a call. The limit bounds how long the requests of other payers wait while a call
+# is decoded, decided and committed. Ray puts arguments above 100 KiB into its object store; such a
+# call takes 13 ms instead of 1.8 ms.
 CALL_BYTES_MAX: Final = 90 * 1024

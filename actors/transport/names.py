@@ -1,8 +1,8 @@
-"""The names of actors, their namespace, and how an actor of which a cluster has one is made.
+"""The names and the namespace of the actors, and how a named actor is created.
 
-Ray starts an actor anew whose process has ended, but not one that was killed without a restart or
-whose constructor has failed; its name is free then, and the process that needs it makes another:
-the gateways the timekeeper, the timekeeper the ledger.
+Ray restarts an actor whose process has ended. It does not restart an actor that was ended
+permanently, or whose constructor has failed. The actor's name is then free, and the process that
+needs the actor creates it again: gateways create the timekeeper, the timekeeper creates the ledger.
 """
 
 from __future__ import annotations
@@ -11,46 +11,43 @@ from typing import Any
 
 NAMESPACE = "callboard"
 LEDGER = "ledger"
-# The names of the ledger's actors: one of them is the writer, another a standby, if there is one.
+# The names of the ledger actors: one actor is the writer, the other is a standby, if there is one.
 LEDGERS = (LEDGER, "ledger#1")
 TIMEKEEPER = "timekeeper"
 WORKFLOW_PREFIX = "workflow@"
-# Concurrency group of methods that run in a thread of their own, and its number of threads.
+# Ray concurrency group of methods that run in a separate thread, with the number of its threads.
 LIVENESS = {"liveness": 1}
 
 
 def workflow_actor(node_id: str, index: int, generation: str = "") -> str:
-    """Return the name of one of a machine's `WorkflowActor`s, the address of its member.
+    """Return the name of a `WorkflowActor` of a machine, which is the address of its member.
 
     Args:
         node_id: Ray's hexadecimal id of the machine.
         index: 0 for the first actor of that machine.
-        generation: of the upgrade that made it: while one goes on, the actors of before stand
-            beside those that replace them. Empty: none has been made.
+        generation: the generation of the upgrade that created the actor. During an upgrade, actors
+            of the previous generation run beside their replacements. "": there was no upgrade yet.
     """
     return f"{WORKFLOW_PREFIX}{node_id}#{index}" + (f"+{generation}" if generation else "")
 
 
 def generation_of(address: str) -> str:
-    """Return the generation of the upgrade that made a `WorkflowActor`, "" for none.
+    """Return the generation of the upgrade that created a `WorkflowActor`, "" for none.
 
     Args:
-        address: its name.
+        address: the actor's name.
     """
     return address.partition("+")[2]
 
 
 def ensure_actor(kind: Any, name: str, *arguments: Any, **options: Any) -> Any:
-    """Make an actor unless there is one of its name; blocks, and calling it again changes nothing.
+    """Return the handle of the actor with a name; create it if it does not exist; blocks.
 
     Args:
         kind: the actor's class.
-        name: under which it is found.
-        arguments: of its constructor.
-        options: further ones of Ray, such as where it runs.
-
-    Returns:
-        its handle.
+        name: the actor's name.
+        arguments: the arguments of its constructor.
+        options: further Ray options, such as the scheduling strategy.
     """
     return kind.options(
         name=name,

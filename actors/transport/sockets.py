@@ -1,12 +1,14 @@
-"""Batches over Unix sockets: the quick way to an actor of the same machine.
+"""Batches over Unix sockets, for calls to actors of the same machine.
 
-A Ray actor call costs about 3 CPU-ms on both sides together, the same batch over a socket a third
-of that. So Ray starts, names, finds and restarts the processes, and their batches go through a
-socket in the deployment's run folder. Where no socket listens (an actor of another machine, or one
-that is just being replaced) the call goes by Ray. A connection carries one call at a time, which is
-what a `Channel` sends. A frame is the length of its body, 4 bytes, then the body: msgpack of plain
-values (numbers, texts, bytes, lists of these). So nothing but values can come of what another
-process sends, and a call that cannot be read is refused alone.
+A Ray actor call takes about 3 ms of CPU time on both sides together. The same batch over a socket
+takes a third of that. Therefore Ray only starts, names, finds and restarts the processes, and
+batches go through a socket in the deployment's run folder. If no socket listens (the actor runs on
+another machine, or is being replaced), the call goes by Ray.
+
+A connection carries one call at a time, as a `Channel` does. A frame has 4 bytes for the length of
+its body, and then the body: msgpack of plain values (numbers, texts, bytes, lists of these). So
+decoding a frame can produce only plain values, whatever another process sends. A call that cannot
+be decoded is refused without an effect on other calls.
 """
 
 from __future__ import annotations
@@ -30,21 +32,22 @@ log = logging.getLogger("callboard.sockets")
 Call = Callable[..., Awaitable[Any]]
 Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
-# A frame up to this size is read without a pause of its connection.
+# The buffer of a connection: a frame up to this size is received without pausing the sender.
 BUFFER_BYTES: Final = 1 << 20
 CONNECTIONS_MAX = 1_000
 SOCKETS_FOLDER = "s"
 LENGTH: Final = struct.Struct("!I")
 BODY_BYTES_MAX: Final = 1 << 30
-# Stands for the value of a frame that holds none.
+# Returned by `receive` for a frame that cannot be decoded.
 UNREADABLE: Final = object()
 
 
 def socket_path(run_folder: str, actor: str) -> Path | None:
-    """Return where an actor listens; None when the deployment has no run folder."""
+    """Return the path of an actor's socket; None if the deployment has no run folder."""
     if not run_folder:
         return None
-    # Names hold a machine's id of 56 digits, a socket's path 107 bytes.
+    # Hashed: an actor's name contains a machine id of 56 digits, and the path of a socket may have
+    # at most 107 bytes.
     short = hashlib.blake2b(actor.encode(), digest_size=8).hexdigest()
     return Path(run_folder) / SOCKETS_FOLDER / short
 
@@ -56,10 +59,10 @@ def send(writer: asyncio.StreamWriter, value: object) -> None:
 
 
 async def receive(reader: asyncio.StreamReader) -> Any:
-    """Return the value of the next frame, `UNREADABLE` for a frame that holds none.
+    """Return the value of the next frame, or `UNREADABLE` if it cannot be decoded.
 
     Raises:
-        ConnectionError: the other side has ended the connection, or the frame is too large.
+        ConnectionError: the other side has closed the connection, or the frame is too large.
     """
     try:
         (size,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
@@ -78,10 +81,11 @@ async def receive(reader: asyncio.StreamReader) -> Any:
 class SocketServer:
     """Serves methods of one actor to other processes.
 
-    A connection's first value names the method; each further one is a call's arguments.
+    The first value of a connection is the method's name. Each further value is the list of the
+    arguments of one call.
 
     Args:
-        methods: what may be called, by name.
+        methods: the methods that may be called, by name.
     """
 
     def __init__(self, methods: Mapping[str, Any]) -> None:
@@ -91,19 +95,20 @@ class SocketServer:
         self._is_closed = False
 
     async def listen(self, path: Path) -> None:
-        """Listen on a Unix socket; what is left there of a predecessor is replaced.
+        """Listen on a Unix socket; replace the socket file of a predecessor.
 
         Raises:
-            OSError: that is not possible.
+            OSError: the socket cannot be created.
         """
         path.parent.mkdir(mode=0o700, exist_ok=True)
-        # Bound beside its place and moved there: no peer finds a socket that does not listen yet.
+        # Created under another name and then renamed: no caller finds a socket that does not listen
+        # yet.
         fresh = path.with_suffix(f".{os.getpid()}")
         self._listener = await asyncio.start_unix_server(self._accept, fresh, limit=BUFFER_BYTES)
         fresh.rename(path)
 
     async def close(self) -> None:
-        """Stop; calls under way are cut off, their outcome is unknown to the callers."""
+        """Stop; unfinished calls are cut off, and their outcome is unknown to the callers."""
         self._is_closed = True
         if self._listener is not None:
             self._listener.close()
@@ -112,13 +117,13 @@ class SocketServer:
         await asyncio.gather(*self._serving, return_exceptions=True)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._is_closed:  # it was accepted before
+        if self._is_closed:  # the connection was accepted before `close`
             writer.transport.abort()
             return
         task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
         self._serving.add(task)
 
-        def end(_: object) -> None:  # also of a task that was cancelled before its first step
+        def end(_: object) -> None:  # also runs if the task was cancelled before its first step
             self._serving.discard(task)
             writer.transport.abort()
 
@@ -129,7 +134,7 @@ class SocketServer:
             name = await receive(reader)
             method = self._methods.get(name) if isinstance(name, str) else None
             if method is None or len(self._serving) > CONNECTIONS_MAX:
-                # Not what was named: it may be the contents of a call.
+                # The received name is not logged: it may be the contents of a call.
                 is_known, count = method is not None, len(self._serving)
                 log.error("refused is_known=%s connections=%d", is_known, count)
                 return
@@ -140,12 +145,12 @@ class SocketServer:
 
 
 class SocketCall:
-    """Calls one method of one actor, over its socket or, while none listens, otherwise.
+    """Calls one method of one actor over its socket; while no socket listens, calls `otherwise`.
 
     Args:
-        path: where the actor listens, if it runs on this machine.
-        method: its name.
-        otherwise: the way that always exists.
+        path: the path of the actor's socket, if the actor runs on this machine.
+        method: the name of the method.
+        otherwise: the Ray call, which always works.
     """
 
     def __init__(self, path: Path, method: str, otherwise: Call) -> None:
@@ -156,10 +161,10 @@ class SocketCall:
         self._busy: set[asyncio.StreamWriter] = set()
 
     async def __call__(self, *arguments: Any) -> Any:
-        """Carry one call; one that overlaps another gets a connection of its own.
+        """Make one call; concurrent calls have separate connections.
 
         Raises:
-            ConnectionError: the other side went away, whether it acted is unknown.
+            ConnectionError: the connection was lost; the outcome is unknown.
         """
         stream = self._take_idle() or await self._connect()
         if stream is None:
@@ -169,7 +174,7 @@ class SocketCall:
         try:
             send(writer, arguments)
             is_result, value = _reply(await receive(reader))
-        except BaseException:  # given up half-way: what still comes on it answers no call
+        except BaseException:  # aborted: a late reply must not be taken for that of the next call
             writer.transport.abort()
             raise
         finally:
@@ -180,7 +185,7 @@ class SocketCall:
         raise decode_failure(value)
 
     def close(self) -> None:
-        """End the connections; calls under way get a ConnectionError."""
+        """Close the connections; unfinished calls get a ConnectionError."""
         for writer in (*self._busy, *(writer for _, writer in self._idle)):
             writer.transport.abort()
 
@@ -193,12 +198,12 @@ class SocketCall:
         return None
 
     async def _connect(self) -> Stream | None:
-        """Return a new connection; None while nothing listens."""
+        """Return a new connection; None if no socket listens."""
         try:
             reader, writer = await asyncio.open_unix_connection(self._path, limit=BUFFER_BYTES)
         except OSError:
             return None
-        # It may have been lost before this task ran again; nothing was sent on it.
+        # The connection may be lost already, before anything was sent on it.
         if reader.at_eof():
             writer.transport.abort()
             return None
@@ -207,7 +212,11 @@ class SocketCall:
 
 
 def _reply(value: object) -> tuple[bool, Any]:
-    """Return whether a call has a result, and it or its failure; raises ConnectionError."""
+    """Return (True, result) or (False, encoded failure) of a call's reply.
+
+    Raises:
+        ConnectionError: the reply has neither form.
+    """
     match value:
         case [True, result]:
             return True, result
@@ -218,12 +227,12 @@ def _reply(value: object) -> tuple[bool, Any]:
 
 
 async def _answer(writer: asyncio.StreamWriter, method: Call, arguments: Any) -> None:
-    """Send the reply to a call: its result, or the failure that is raised at the caller."""
+    """Call the method and send the reply: the result, or the error to raise at the caller."""
     try:
         if not isinstance(arguments, list):
             raise Undecodable("no arguments of a call")
         send(writer, [True, await method(*arguments)])
-    except Exception as error:  # the edge to another process: it is raised over there
+    except Exception as error:  # the edge to another process: the caller raises the error
         if not isinstance(error, ServiceError):
             log.exception("a call failed")
         send(writer, [False, encode_failure(error)])

@@ -1,9 +1,9 @@
-"""What travels between processes as bytes: msgpack of a closed set of messages, each by itself.
+"""Encoding of the messages between processes: msgpack of a closed set of message types.
 
-Each request, command and reply is encoded alone, so that its length is its weight, a batch is a
-list of bytes, and one that cannot be read is answered alone. Which versions understand each other
-says `core/message.py`. Neither side trusts the other's bytes: nothing but messages can come of
-them. Decision messages-and-large-values.
+Each request, command and reply is encoded separately. So its length is its weight, a batch is a
+list of bytes, and a message that cannot be decoded is answered without an effect on the others.
+`core/message.py` says which versions understand each other. Neither side trusts the other's bytes:
+decoding can produce only these messages. Decision messages-and-large-values.
 """
 
 from __future__ import annotations
@@ -41,22 +41,23 @@ Reply = TypeVar("Reply")
 
 
 class Unencodable(Exception):
-    """A value that has no bytes, such as a text with half of a surrogate pair."""
+    """A value that cannot be encoded, such as a text with half of a surrogate pair."""
 
 
 class Undecodable(Exception):
-    """Bytes that are no message of the expected kind."""
+    """Bytes that are not a message of the expected kind."""
 
 
 class NewerMessage(Undecodable):
-    """Bytes that name a type or a value that this version does not know: a newer one's, no damage.
+    """Bytes with a type name or an enum value that this version does not know.
 
-    What refuses it stores nothing, so that a process of the newer version can still take it up.
+    They are not damaged, but come from a newer version. The receiver refuses the message and stores
+    nothing, so a process of the newer version can still process it.
     """
 
 
 class Refusal(Message, frozen=True, kw_only=True):
-    """A `ServiceError` on its way; `is_not_yet`: a `NotYet`; `is_moved`: of these a `Moved`."""
+    """The message for a `ServiceError`. `is_not_yet`: it is a `NotYet`; `is_moved`: a `Moved`."""
 
     code: ErrorCode
     detail: str
@@ -67,7 +68,7 @@ class Refusal(Message, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, error: ServiceError) -> Refusal:
-        """Return an error as it travels."""
+        """Return the message for an error."""
         return cls(
             code=error.code,
             detail=error.detail,
@@ -78,25 +79,26 @@ class Refusal(Message, frozen=True, kw_only=True):
         )
 
     def error(self) -> ServiceError:
-        """Return the error that it was made of."""
+        """Return the error that this message represents."""
         kind = Moved if self.is_moved else NotYet if self.is_not_yet else ServiceError
         return kind(self.code, self.detail, self.problems, self.retry_after_s)
 
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
-# Integers beyond 64 bits, which msgpack lacks, travel as extensions of this type, in decimal.
+# The msgpack extension type of integers beyond 64 bits, encoded as decimal text. Msgpack itself has
+# no such integers.
 _INTEGER: Final = 1
-# How msgspec refuses a member of an enum, and the name of a type, that it does not know.
+# Matches msgspec's error messages for an unknown enum member and for an unknown type name.
 _UNKNOWN_NAME: Final = re.compile(
     r"Invalid enum value '|Invalid value '\w+' - at `\$(\.|.*\.)type`", re.DOTALL
 )
 
 
 class Wire(Generic[Value]):
-    """The bytes of one kind of message.
+    """Encodes and decodes one kind of message.
 
     Args:
-        kind: the type, or the union of types, that is read.
+        kind: the message type, or a union of message types.
     """
 
     def __init__(self, kind: Any) -> None:
@@ -105,7 +107,7 @@ class Wire(Generic[Value]):
         )
 
     def encode(self, value: Value) -> bytes:
-        """Return a message's bytes. Raises `Unencodable`."""
+        """Return the encoded message. Raises `Unencodable`."""
         try:
             try:
                 return _ENCODER.encode(value)
@@ -116,11 +118,11 @@ class Wire(Generic[Value]):
             raise Unencodable(str(error)) from None
 
     def decode(self, body: bytes) -> Value:
-        """Return the message that bytes hold.
+        """Return the decoded message.
 
         Raises:
-            NewerMessage: it is one of a newer version.
-            Undecodable: it is none.
+            NewerMessage: the message is of a newer version.
+            Undecodable: the bytes are not a message of this kind.
         """
         try:
             return self._decoder.decode(body)
@@ -148,7 +150,7 @@ def _extension(code: int, content: memoryview) -> int:
 
 
 class Crash(Message, frozen=True):
-    """An exception that is no refusal, in its own words."""
+    """The text of an exception that is not a `ServiceError`."""
 
     text: str
 
@@ -164,7 +166,7 @@ _FAILURES: Final = Wire[Refusal | Crash](Refusal | Crash)
 
 
 def packed(request: PublishRequest) -> PackedPublish:
-    """Return a request to publish as it travels. Raises `Unencodable`."""
+    """Return the encoded form of a publish request. Raises `Unencodable`."""
     return PackedPublish(
         request.workflow_id,
         request.payer_did,
@@ -177,9 +179,9 @@ def packed(request: PublishRequest) -> PackedPublish:
 def with_workflow_id(
     request: PublishRequest | PackedPublish, workflow_id: str
 ) -> PublishRequest | PackedPublish:
-    """Return a request to publish under another workflow's id; its key stays as it is.
+    """Return a publish request with another workflow id and the same command key.
 
-    A packed one is read and packed again, which takes as long as its workflow is large.
+    A packed request is decoded and encoded again; the time depends on the size of its workflow.
     """
     if isinstance(request, PublishRequest):
         return replace(request, workflow_id=workflow_id)
@@ -189,20 +191,20 @@ def with_workflow_id(
 
 
 def encode_failure(error: Exception) -> bytes:
-    """Return an exception of a call as it travels: a refusal whole, any other as its text."""
+    """Encode the exception of a call: a `ServiceError` with all fields, any other as its text."""
     if isinstance(error, ServiceError):
         return _FAILURES.encode(Refusal.of(error))
     return _FAILURES.encode(Crash(repr(error).encode(errors="replace").decode()))
 
 
 def decode_failure(body: bytes) -> Exception:
-    """Return the exception that a call has ended with. Raises `Undecodable`."""
+    """Return the decoded exception of a call. Raises `Undecodable`."""
     failure = _FAILURES.decode(body)
     return failure.error() if isinstance(failure, Refusal) else RuntimeError(failure.text)
 
 
 def decode_reply(body: bytes) -> OwnerReply:
-    """Return an owner's reply out of its bytes. Raises `Undecodable`."""
+    """Return the decoded reply of an owner. Raises `Undecodable`."""
     reply = _REPLIES.decode(body)
     return reply.error() if isinstance(reply, Refusal) else reply
 
@@ -210,9 +212,9 @@ def decode_reply(body: bytes) -> OwnerReply:
 async def answer_commands(
     commit: Callable[[list[Command]], Awaitable[Sequence[Outcome]]], bodies: Sequence[bytes]
 ) -> list[bytes]:
-    """Commit commands that have travelled, and return their outcomes as they travel back.
+    """Decode and commit commands; return their encoded outcomes in order.
 
-    Raises: what `commit` raises.
+    Raises: the errors of `commit`.
     """
     outcomes = await _answered(COMMANDS, bodies, commit, _unread_command)
     return [OUTCOMES.encode(outcome) for outcome in outcomes]
@@ -222,9 +224,9 @@ async def answer_requests(
     handle: Callable[[list[OwnerRequest]], Awaitable[Sequence[OwnerReply]]],
     bodies: Sequence[bytes],
 ) -> list[bytes]:
-    """Handle requests that have travelled, and return their replies as they travel back.
+    """Decode and handle requests; return their encoded replies in order.
 
-    Raises: what `handle` raises.
+    Raises: the errors of `handle`.
     """
     replies = await _answered(REQUESTS, bodies, handle, _unread_request)
     return [encode_reply(reply) for reply in replies]
@@ -233,17 +235,17 @@ async def answer_requests(
 def answer_renewals(
     renew: Callable[[list[Renewal]], Sequence[Lease]], bodies: Sequence[bytes]
 ) -> list[bytes]:
-    """Renew leases by what has travelled, and return these as they travel back.
+    """Decode renewals and renew their leases; return the encoded leases in order.
 
     Raises:
-        Undecodable: one cannot be read; there is no lease that could be its answer.
-        ServiceError: what `renew` raises.
+        Undecodable: a renewal cannot be decoded. No lease could express this error.
+        ServiceError: the error of `renew`.
     """
     return [LEASES.encode(lease) for lease in renew([RENEWALS.decode(body) for body in bodies])]
 
 
 def encode_reply(reply: OwnerReply) -> bytes:
-    """Return an owner's reply as it travels."""
+    """Return the encoded reply of an owner."""
     return _REPLIES.encode(Refusal.of(reply) if isinstance(reply, ServiceError) else reply)
 
 
@@ -253,13 +255,13 @@ async def _answered(
     answer: Callable[[list[Request]], Awaitable[Sequence[Reply]]],
     refused: Callable[[Undecodable], Reply],
 ) -> list[Reply]:
-    """Answer what can be read in its order, and refuse the rest in its place."""
+    """Return the answers in order: those of `answer`, and of `refused` for undecodable bodies."""
     read: list[Request] = []
     unread: dict[int, Reply] = {}
     for position, body in enumerate(bodies):
         try:
             read.append(wire.decode(body))
-        except Undecodable as error:  # its own answer: the others of its batch are carried out
+        except Undecodable as error:  # the other messages of the batch are still processed
             log.error("got what is no message reason=%s", error)
             unread[position] = refused(error)
     answers = list(await answer(read)) if read else []
@@ -276,7 +278,7 @@ def _unread_command(error: Undecodable) -> Outcome:
 
 
 def newer_outcome(error: NewerMessage) -> Outcome:
-    """Return the outcome of a command that only newer code can take, or can tell the outcome of."""
+    """Return the outcome of a command when the command or its outcome is of a newer version."""
     detail = f"the command or its outcome is of a newer version: {error}"
     return Outcome(OutcomeStatus.REJECTED, {"retryAfterS": 1}, ErrorCode.OVERLOADED, detail)
 
