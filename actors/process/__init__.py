@@ -1,1 +1,1 @@
-"""The parts of every service process: slices of its event loop, a clock, logs, metrics."""
+"""The parts that service processes share: slices of the event loop, a clock, logs, metrics."""

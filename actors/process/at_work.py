@@ -1,12 +1,14 @@
-"""Which workflow an owner's process is at work on, known to the process that replaces it.
+"""Records which workflow an owner's process is working on, for the process that replaces it.
 
-A step of a workflow may end its owner in ways that no guard sees: it never returns, and the process
-is killed as silent, or it takes the process with it. Its successor would restore the workflow and
-end in the same way. So the workflow at work stands in a mapped file of the machine, which outlives
-the process however that ends. A start that finds a trace of its predecessor's last turn
-(`actors/process/loop_watchdog.py`) counts that end against the workflow which it interrupted; an
-end from outside leaves no trace and counts against no workflow. What has `ENDS_MAX` is quarantined
-instead of restored. Decision state-machine-and-recovery.
+A step of a workflow may end its owner process in ways that no exception handler sees: it never
+returns, so the process is replaced as silent, or it crashes the process. The next process would
+restore the workflow and end in the same way. Therefore the id of the workflow at work is written to
+a memory-mapped file, which outlives the process.
+
+When a process starts and finds a trace of its predecessor's last turn
+(`actors/process/loop_watchdog.py`), it counts this end against the workflow that was at work. A
+process that is ended from outside leaves no trace, so no workflow is blamed. A workflow with
+`ENDS_MAX` counted ends is quarantined instead of restored. Decision state-machine-and-recovery.
 """
 
 from __future__ import annotations
@@ -23,9 +25,9 @@ from core.json_text import NotJson, read_json, write_json
 
 log = logging.getLogger("callboard.runner")
 
-# Ends of their owner in which a workflow was at work, before it is quarantined.
+# A workflow that was at work in this many ends of its owner's process is quarantined.
 ENDS_MAX: Final = 3
-# Of these workflows the ends are counted; of more, the one that was counted first is forgotten.
+# The most workflows whose ends are counted; beyond it the workflow counted first is forgotten.
 COUNTED_MAX: Final = 128
 _NAME_BYTES: Final = 64
 _FILE_BYTES: Final = 16 * 1024
@@ -33,11 +35,11 @@ _NO_WORKFLOW: Final = bytes(_NAME_BYTES)
 
 
 class AtWork:
-    """The workflow at work, and in how many ends of the owner's process others were.
+    """The workflow at work, and the number of process ends counted against each workflow.
 
     Args:
-        path: the owner's file, which is made when it is missing; None: nothing is kept.
-        is_to_blame: whether the process before ended by what was at work in it.
+        path: the owner's file, created if it does not exist. None: nothing outlives the process.
+        is_to_blame: whether the workflow at work ended the previous process.
     """
 
     def __init__(self, path: Path | None = None, *, is_to_blame: bool = False) -> None:
@@ -52,23 +54,23 @@ class AtWork:
             self._store()
 
     def begin(self, workflow_id: str) -> bytes:
-        """Note that a workflow is at work; return what `end` is to be given."""
+        """Note that a workflow is at work; return the argument for `end`."""
         before = self._current
         self._put(workflow_id.encode()[:_NAME_BYTES].ljust(_NAME_BYTES, b"\0"))
         return before
 
     def end(self, before: bytes) -> None:
-        """Note that its work has ended, and that of the one before goes on."""
+        """Note that the work has ended; the workflow that was at work before `begin` continues."""
         self._put(before)
 
     @property
     def current(self) -> str:
-        """The workflow at work, "" when there is none."""
+        """The id of the workflow at work, "" if there is none."""
         return self._current.rstrip(b"\0").decode(errors="replace")
 
     @types.coroutine
     def run(self, workflow_id: str, work: Coroutine[Any, Any, None]) -> Generator[Any, None, None]:
-        """Run a coroutine whose workflow is at work whenever it runs, and not while it waits."""
+        """Run a coroutine; its workflow is at work while the coroutine runs, not while it waits."""
         resume: Callable[[], Any] = partial(work.send, None)
         while True:
             before = self.begin(workflow_id)
@@ -80,17 +82,17 @@ class AtWork:
                 self.end(before)
             try:
                 yield awaited
-            except BaseException as error:  # a cancellation, which is the coroutine's to receive
+            except BaseException as error:  # a cancellation: the coroutine must receive it
                 resume = partial(work.throw, error)
             else:
                 resume = partial(work.send, None)
 
     def is_poison(self, workflow_id: str) -> bool:
-        """Say whether a workflow was at work in so many ends that it is not to be restored."""
+        """Say whether a workflow has `ENDS_MAX` counted ends, so that it must not be restored."""
         return self._ends.get(workflow_id, 0) >= ENDS_MAX
 
     def forget(self, workflow_id: str) -> None:
-        """Forget the ends in which a workflow was at work."""
+        """Forget the counted ends of a workflow."""
         if self._ends.pop(workflow_id, None) is not None:
             self._store()
 
@@ -114,11 +116,13 @@ Run = TypeVar("Run", bound=_OfWorkflow)
 
 
 class Guard(Generic[Run]):
-    """Calls what works on a workflow; an exception stops here and ends the work on it alone.
+    """Calls functions that work on a workflow, and handles their exceptions.
+
+    An exception affects only the workflow whose function raised it.
 
     Args:
-        at_work: notes whose work it is.
-        on_raised: receives the run whose work raised.
+        at_work: records the workflow at work.
+        on_raised: receives the run whose function raised.
     """
 
     def __init__(self, at_work: AtWork, on_raised: Callable[[Run], None]) -> None:
@@ -133,15 +137,16 @@ class Guard(Generic[Run]):
         *arguments: Any,
         otherwise: Callable[[], object] | None = None,
     ) -> None:
-        """Call `work`.
+        """Call `work` with the arguments.
 
         Args:
-            otherwise: answers the request that the work was for, when it raised.
+            run: the run that `work` works on.
+            otherwise: called if `work` raised; answers the request for which `work` was called.
         """
         before = self._at_work.begin(run.workflow_id)
         try:
             work(*arguments)
-        except Exception:  # the edge of one workflow: the others go on
+        except Exception:  # the edge of one workflow: the other workflows continue
             self.raised += 1
             log.exception("workflow failed inside its owner workflow=%s", run.workflow_id)
             self._on_raised(run)
@@ -161,7 +166,7 @@ def _map(path: Path) -> mmap.mmap:
 
 
 def _read_ends(stored: bytes) -> dict[str, int]:
-    """Return the stored counts; none where they were cut off by the end of a machine."""
+    """Return the stored counts; empty if they are incomplete, for example after a power failure."""
     try:
         read = read_json(stored.rstrip(b"\0") or b"{}")
     except NotJson:

@@ -1,4 +1,4 @@
-"""A cached value that callers share: one refresh at a time, at most one per maximum age.
+"""A cached value that callers share. At most one refresh runs at a time, and one per maximum age.
 
 Reference: features.md (Heartbeats and health); decision fairness-and-long-work.
 """
@@ -14,12 +14,12 @@ Answer = TypeVar("Answer")
 
 
 class CachedAnswer(Generic[Answer]):
-    """A value with a maximum age.
+    """A cached value with a maximum age.
 
     Args:
-        ask: returns a new value; one call is under way at a time.
-        age_max_s: how long a value is returned, counted from the end of its call.
-        clock: monotonic seconds.
+        ask: returns a new value; one call is in flight at a time.
+        age_max_s: how long a value is returned, seconds from the end of the call that returned it.
+        clock: returns monotonic time in seconds.
     """
 
     def __init__(
@@ -36,9 +36,10 @@ class CachedAnswer(Generic[Answer]):
         self._cached: tuple[float, Answer] | None = None
 
     async def get(self) -> Answer:
-        """Return the value, refreshed if it is too old.
+        """Return the cached value; refresh it first if it is too old.
 
-        Raises: the exception of the call, which is not cached: the next waiting caller calls again.
+        Raises: the exception of `ask`. It is not cached, so the next waiting caller calls `ask`
+        again.
         """
         async with self._refreshing:
             cached = self._cached

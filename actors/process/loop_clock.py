@@ -1,8 +1,9 @@
 """The clock of a process: wall time that never goes back, and callbacks on its event loop.
 
-Records carry wall time, and spans are differences of it, so it may not step back under a span. The
-clock follows the machine's wall time forwards; when that steps back, this one goes on by monotonic
-time, slowed down until wall time has caught up. Decision process-liveness-and-standby.
+Records contain wall time, and durations are differences of wall times, so the clock must not go
+back. The clock follows the machine's wall time forwards. If the machine's wall time steps back, the
+clock continues with slowed monotonic time until wall time has caught up.
+Decision process-liveness-and-standby.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any, Final
 
 from actors.ports import Timer
 
-# While wall time is behind, the clock counts nine of ten monotonic milliseconds.
+# While wall time is behind the clock, the clock counts 9 of 10 monotonic milliseconds.
 _SLOWED: Final = (9, 10)
 _MS: Final = 1_000_000
 
@@ -23,7 +24,7 @@ log = logging.getLogger("callboard.process")
 
 
 def monotonic_ms() -> int:
-    """Return monotonic time in milliseconds, for spans that one process measures."""
+    """Return monotonic time in milliseconds, for durations within one process."""
     return time.monotonic_ns() // _MS
 
 
@@ -33,7 +34,13 @@ def wall_ms() -> int:
 
 
 async def every(seconds: float, work: Callable[[], Awaitable[object]], name: str) -> None:
-    """Do some work until cancelled, and pause after each time; a failure is logged."""
+    """Call `work` repeatedly until cancelled, with a pause after each call; log failures.
+
+    Args:
+        seconds: the pause between the end of a call and the next call.
+        work: the function to call.
+        name: the name of the work, for log messages.
+    """
     while True:
         try:
             await work()
@@ -46,8 +53,8 @@ class SteadyTime:
     """Unix time in milliseconds that never goes back.
 
     Args:
-        wall_ns: the machine's wall time, nanoseconds, which may step.
-        monotonic_ns: its monotonic time, nanoseconds.
+        wall_ns: returns the machine's wall time, nanoseconds; it may step back.
+        monotonic_ns: returns the machine's monotonic time, nanoseconds.
     """
 
     def __init__(
@@ -61,7 +68,7 @@ class SteadyTime:
         self._read_ns = monotonic_ns()
 
     def now_ms(self) -> int:
-        """Return Unix time in milliseconds, never less than before."""
+        """Return Unix time in milliseconds, never less than the last returned time."""
         wall_ns, read_ns = self._wall_ns(), self._monotonic_ns()
         if wall_ns < self._last_ns:
             counted, of = _SLOWED
@@ -74,10 +81,10 @@ class LoopClock:
     """Implements `actors.ports.Clock` on the running event loop.
 
     Args:
-        steady: the time; None: the machine's.
+        steady: the time source; None: the machine's time.
     """
 
-    # Returns Unix time in milliseconds, never less than before.
+    # Returns Unix time in milliseconds, never less than the last returned time.
     now_ms: Callable[[], int]
 
     def __init__(self, steady: SteadyTime | None = None) -> None:
@@ -85,6 +92,6 @@ class LoopClock:
         self.now_ms = (SteadyTime() if steady is None else steady).now_ms
 
     def call_at(self, at_ms: int, callback: Callable[..., None], *arguments: Any) -> Timer:
-        """Call back at that time, or at once when it has passed."""
+        """Call `callback` at a time, Unix milliseconds; in the next turn if it has passed."""
         delay_s = max(0, at_ms - self.now_ms()) / 1000
         return self._loop.call_later(delay_s, callback, *arguments)

@@ -1,14 +1,14 @@
-"""Measures the turns of a process's event loop and counts its ticks as a sign of life.
+"""Measures the turns of a process's event loop, and counts its ticks as the progress counter.
 
-A tick is due every `TICK_MS`; its delay is the length of the turns before it. Other threads can
-read the count of ticks while the loop is blocked: a growing count means that the loop works, a
-constant count that the process is frozen or stuck.
+A tick is due every `TICK_MS`. If a tick is late, its delay is the length of the turn before it.
+Other threads can read the count of ticks while the loop is blocked. If the count grows, the loop
+works; if it stays constant, the process is frozen or stuck.
 
-A turn that lasts too long, or a fatal error of the interpreter, has its stack written to a file, by
-a signal handler of C: it needs no interpreter lock, which a call that never returns may hold. The
-next process of this name finds the trace; a process that is ended from outside in a usual turn
-leaves none. Decisions fairness-and-long-work, process-liveness-and-standby and
-state-machine-and-recovery.
+If a turn lasts too long, or the interpreter has a fatal error, the stack is written to a file. A
+signal handler in C writes it without the interpreter lock, because a call that never returns may
+hold the lock. The next process of this name finds this trace. A process that is ended from outside
+during a normal turn leaves no trace. Decisions fairness-and-long-work, process-liveness-and-standby
+and state-machine-and-recovery.
 """
 
 from __future__ import annotations
@@ -25,21 +25,23 @@ log = logging.getLogger("callboard.turns")
 
 TICK_MS: Final = 50
 LONG_TURN_MS: Final = 10
-# Shorter turns are counted only: on a busy machine the scheduler alone causes them.
+# Shorter turns are counted but not logged, because on a busy machine the scheduler causes them.
 LOGGED_TURN_MS: Final = 250
-# No turn lasts so long, on a busy machine either.
+# A turn that lasts this long is stuck; even on a busy machine normal turns are shorter.
 STUCK_S: Final = 2.0
 
 
 class TurnTrace:
-    """The trace of a process's turn; one of a process, which has one alarm.
+    """The trace of a process's current turn. A process can have one, because it has one alarm.
 
-    The alarm is the kernel's interval timer, which costs a system call to set. SIGALRM reaches the
-    process in whichever thread, and the loop of an actor need not be in its main thread.
+    The alarm is the kernel's interval timer; setting it takes one system call. Any thread of the
+    process may receive SIGALRM, and the event loop of an actor may run outside the main thread.
+
+    `former`: the trace that the previous process of this name left, "" for none.
 
     Args:
-        path: the trace's file.
-        stuck_s: how long a turn may last.
+        path: the file of the trace.
+        stuck_s: how long a turn may last, seconds.
     """
 
     def __init__(self, path: Path, *, stuck_s: float = STUCK_S) -> None:
@@ -48,13 +50,13 @@ class TurnTrace:
         self._file = path.open("wb", buffering=0)
 
     def start(self) -> None:
-        """Trace fatal errors, and the turn that goes on."""
+        """Start to trace fatal errors and the current turn."""
         faulthandler.enable(self._file, all_threads=False)
         faulthandler.register(signal.SIGALRM, self._file, all_threads=True, chain=False)
         self.note_turn()
 
     def note_turn(self) -> None:
-        """Note that a turn has ended: what was written of it is of no account."""
+        """Note that a turn has ended: restart the alarm and delete the turn's trace, if any."""
         signal.setitimer(signal.ITIMER_REAL, self._stuck_s)
         if self._file.tell():
             self._file.seek(0)
@@ -66,9 +68,9 @@ class TurnWatchdog:
 
     Args:
         name: the process's name, for the log.
-        now_s: a clock, seconds; None: the loop's own.
-        on_long: receives the seconds of each long turn.
-        trace: is told of each tick; None: none is left.
+        now_s: returns the time in seconds; None: the loop's clock.
+        on_long: receives the length of each long turn, seconds.
+        trace: notified of each tick; None: no trace is written.
     """
 
     def __init__(
@@ -98,7 +100,7 @@ class TurnWatchdog:
             self._timer.cancel()
 
     def tick(self, due_s: float) -> None:
-        """Count a tick that was due at this time, and schedule the next."""
+        """Count a tick that was due at `due_s`, and schedule the next tick."""
         late_ms = int((self._now_s() - due_s) * 1000)
         self.turns += 1
         if self._trace is not None:

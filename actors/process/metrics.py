@@ -1,6 +1,6 @@
-"""The metrics of the processes in Ray's endpoint: loop turns, quarantined workflows, shards.
+"""The metrics that processes export through Ray: loop turns, quarantined workflows, shards.
 
-A wrapper only, around `ray.util.metrics`; docs/operations.md lists the names. Decision
+This module only wraps `ray.util.metrics`; docs/operations.md lists the names. Decision
 process-liveness-and-standby.
 """
 
@@ -12,7 +12,7 @@ from ray.util.metrics import Gauge, Histogram
 
 from actors.process.loop_watchdog import LONG_TURN_MS, TurnTrace, TurnWatchdog
 
-# Seconds; the first is the longest turn allowed.
+# Bucket boundaries in seconds; the first is the length from which a turn counts as long.
 _BOUNDARIES: Final = [LONG_TURN_MS / 1000, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0]
 
 
@@ -22,7 +22,7 @@ def start_loop_watchdog(name: str, kind: str, trace: TurnTrace | None = None) ->
     Args:
         name: the process's name, for the log.
         kind: the kind of process: workflows, ledger, api.
-        trace: of turns that last; None: none is left.
+        trace: the trace of stuck turns; None: no trace is written.
     """
     seconds = Histogram(
         "callboard_loop_turn_seconds",
@@ -45,7 +45,7 @@ def quarantined_gauge() -> Gauge:
 
 
 def unheld_shards_gauge() -> Gauge:
-    """Return the metric of the shards that no live owner holds, as a replica's map tells."""
+    """Return the metric of the shards that no live owner holds, according to a replica's map."""
     return Gauge(
         "callboard_shards_unheld",
         description="Shards of workflows that no live owner holds",

@@ -1,10 +1,10 @@
-"""Cuts long work on an event loop into slices, which bounds each turn of the loop.
+"""Cuts long work on an event loop into slices, so that each turn of the loop is short.
 
 A loop over many items awaits `pause` after each item. `pause` returns at once until the slice's
-time is used up, and then yields several turns of the event loop, because another caller's request
-needs more than one turn and would otherwise wait for as many slices. The cost of one item bounds
-what slicing can do, so an item is one workflow's step, never a whole batch. Decisions
-fairness-and-long-work and ledger-writer.
+time is used up. Then it yields for several turns of the event loop. The request of another caller
+needs several turns; with one turn between two slices it would wait for as many slices. A slice
+cannot be shorter than one item, so an item must be small: one workflow's step, never a whole batch.
+Decisions fairness-and-long-work and ledger-writer.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Final, TypeVar
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
-# Less than half of the longest turn allowed: the last item of a slice may cost as much again.
+# Less than half of `LONG_TURN_MS`, because the last item of a slice may take as long as the slice.
 SLICE_MS: Final = 4
-# Turns of the event loop between two slices; an idle turn takes some ten microseconds.
+# Turns of the event loop between two slices; a turn without work takes about ten microseconds.
 TURNS_BETWEEN: Final = 6
 
 
@@ -26,8 +26,8 @@ class Slices:
     """The time budget of one piece of work.
 
     Args:
-        slice_ms: wall time of a slice, 0 or more; 0: pause after each item.
-        now_ns: a monotonic clock, nanoseconds; None: the running loop's.
+        slice_ms: the wall time of a slice, milliseconds, 0 or more; 0: pause after each item.
+        now_ns: returns monotonic time in nanoseconds; None: the running loop's clock.
     """
 
     __slots__ = ("_ends_ns", "_length_ns", "_now_ns")
@@ -53,7 +53,7 @@ class Slices:
 async def answer_in_slices(
     answer: Callable[[list[Item]], Sequence[Answer]], batch: Sequence[Item]
 ) -> list[Answer]:
-    """Call `answer` with each item of a batch, in slices; return its answers in their order."""
+    """Call `answer` for each item of a batch, in slices; return the answers in order."""
     slices = Slices()
     answers: list[Answer] = []
     for item in batch:
@@ -66,8 +66,8 @@ async def run_in_slices(steps: Iterable[object], slices: Slices | None = None) -
     """Run a generator to its end, step by step, in slices.
 
     Args:
-        steps: does a piece of work at each step.
-        slices: the budget; None: one of its own.
+        steps: the generator. It does a piece of work at each step.
+        slices: the time budget; None: a new one.
     """
     budget = Slices() if slices is None else slices
     for _ in steps:
@@ -75,6 +75,6 @@ async def run_in_slices(steps: Iterable[object], slices: Slices | None = None) -
 
 
 def _loop_clock() -> Callable[[], int]:
-    """Return the running loop's clock in nanoseconds: in a simulation that is virtual time."""
+    """Return the running loop's clock in nanoseconds, which is virtual time in a simulation."""
     time_s = asyncio.get_running_loop().time
     return lambda: int(time_s() * 1_000_000_000)

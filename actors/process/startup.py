@@ -1,9 +1,10 @@
 """The start of every service process: its settings, its log, its garbage collector.
 
-Settings are arguments of actors, by name. A detached actor keeps its arguments and may be restarted
-with them by newer or older code. Values by position would shift silently when a setting is added;
-by name, an unknown setting is left out and a missing one takes its default. Each kind of process
-has one log file in the deployment's folder, rotated by size. Decision messages-and-large-values.
+Actors receive the settings as a dictionary by name. Ray stores the arguments of a detached actor,
+and newer or older code may restart the actor with them. Values by position would shift silently
+when a setting is added. By name, an unknown setting is ignored, and a missing one gets its default.
+Each kind of process has one log file in the deployment's folder, rotated by size.
+Decision messages-and-large-values.
 """
 
 from __future__ import annotations
@@ -22,16 +23,18 @@ from core.settings import Settings, known_settings, setting_names
 LOG_BYTES_MAX = 16 * 1024 * 1024
 LOG_FILES = 4
 _WORKFLOW = "workflow=%s"
-# Allocations before a young pass; young passes before a middle one; middle ones before a full one.
+# Thresholds of Python's garbage collector: allocations before a young collection, young collections
+# before a middle one, middle collections before a full one.
 THRESHOLDS = (50_000, 20, 50)
 
 log = logging.getLogger("callboard.settings")
 
 
 class JsonLine(logging.Formatter):
-    """One JSON object per event; of an event about a workflow with its id and its trace id.
+    """Formats each event as one JSON object.
 
-    The trace id is the one that follows from the workflow's id: a caller's own is not known here.
+    An event about a workflow has the workflow's id and trace id. The trace id is derived from the
+    workflow's id, because the trace id that a caller may have sent is not known here.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -44,7 +47,7 @@ class JsonLine(logging.Formatter):
             "event": record.getMessage(),
         }
         before, named, _ = str(record.msg).partition(_WORKFLOW)
-        # Not searched in the event: that has words of others.
+        # The id is taken from the arguments. The message text may contain strings of callers.
         if named and record.args and isinstance(record.args, tuple):
             workflow_id = str(record.args[before.count("%")])
             line |= {"workflowId": workflow_id, "traceId": trace_id(workflow_id)}
@@ -54,7 +57,10 @@ class JsonLine(logging.Formatter):
 
 
 def configure_logging(settings: Settings, kind: str) -> None:
-    """Send `callboard.*` log lines of this process to `logs/<kind>.jsonl` of the deployment."""
+    """Write the `callboard.*` log of this process to `logs/<kind>.jsonl` in the deployment folder.
+
+    Without such a folder, logging stays as it is.
+    """
     if not settings.home:
         return
     folder = Path(settings.home) / "logs"
@@ -70,15 +76,15 @@ def configure_logging(settings: Settings, kind: str) -> None:
 
 
 def settings_argument(settings: Settings) -> dict[str, object]:
-    """Return the settings by name."""
+    """Return the settings by name, as the argument of an actor."""
     return {name: getattr(settings, name) for name in setting_names()}
 
 
 def parse_settings_argument(values: Mapping[str, object]) -> Settings:
-    """Return an actor's settings; log and leave out those that this code does not know.
+    """Return an actor's settings; log and ignore the settings that this code does not know.
 
     Raises:
-        SettingsError: values that are valid one by one contradict each other.
+        SettingsError: two valid values contradict each other.
     """
     settings, left_out = known_settings(values)
     for reason in left_out:
@@ -89,9 +95,9 @@ def parse_settings_argument(values: Mapping[str, object]) -> Settings:
 def collect_rarely() -> None:
     """Freeze the objects loaded so far and raise the thresholds of the garbage collector.
 
-    An owner holds tens of thousands of long-lived objects and creates many short-lived ones, few of
-    them cyclic. With the default thresholds, passes over live objects took a fifth of its time
-    under bulk load.
+    An owner holds tens of thousands of long-lived objects. It creates many short-lived objects, of
+    which few are cyclic. With the default thresholds, the garbage collector took a fifth of an
+    owner's time under bulk load.
     """
     gc.collect()
     gc.freeze()

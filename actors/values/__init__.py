@@ -1,1 +1,1 @@
-"""Large replies, results and inputs are judged and built in a process beside the loop."""
+"""Judges large replies and results, and builds large inputs, in a process beside the event loop."""

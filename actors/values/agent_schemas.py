@@ -1,9 +1,10 @@
-"""The schemas of agents' capabilities in one process: their texts, and those that are compiled.
+"""A process's cache of the agents' schemas: their texts and their compiled forms.
 
-An agent's entry and an order name a schema by the hash of its text. Texts are kept as far as they
-fit, put in when a card is read; one that is not kept is read from the agent's card again. They are
-compiled in a thread, once; what is compiled and small is judged by in the loop, the rest in the
-value process. Cards without schemas cost nothing here. Decision versions-and-schemas.
+An agent's entry and an order name a schema by the hash of its text. When a card is read, the texts
+of its schemas are cached, up to a limit. A text that is not cached is read from the agent's card
+again. A schema is compiled once, in a thread. Small values are judged in the event loop by compiled
+schemas, all other values in the value process. Cards without schemas cost nothing here.
+Decision versions-and-schemas.
 """
 
 from __future__ import annotations
@@ -22,11 +23,12 @@ from core.workflow.events import Failure
 
 TEXTS_BYTES_MAX: Final = 32 * 1024 * 1024
 COMPILED_BYTES_MAX: Final = 64 * 1024 * 1024
-# Of `cost * bytes`: judged in 1 ms at most, in 7 ms where it must be told what is wrong.
+# The largest `cost * bytes` that is judged in the event loop. It takes at most 1 ms, or 7 ms if the
+# value breaks the schema and the error must be described.
 IN_LOOP_UNITS_MAX: Final = 50_000
 RETRY_S: Final = 0.5
 
-# Returns the JSON text of an agent's card, None of an agent that is not registered.
+# Returns the JSON text of an agent's card, None for an agent that is not registered.
 ReadCard = Callable[[str], Awaitable[str | None]]
 
 
@@ -35,20 +37,20 @@ async def _no_card(_: str) -> str | None:
 
 
 def schema_text(schema: Any) -> bytes:
-    """Return the text that a schema is named by."""
+    """Return the canonical text of a schema, whose hash is the schema's name."""
     return write_json(schema)
 
 
 def schema_name(text: bytes) -> str:
-    """Return the name of a schema: the hash of its text, hex digits."""
+    """Return the name of a schema: the SHA-256 hash of its text, in hex digits."""
     return hashlib.sha256(text).hexdigest()
 
 
 class AgentSchemas:
-    """Schemas by name.
+    """The cached schemas, by name.
 
     Args:
-        read_card: reads a card whose schemas are not kept.
+        read_card: reads the card of an agent whose schema is not cached.
     """
 
     def __init__(self, read_card: ReadCard = _no_card) -> None:
@@ -59,9 +61,9 @@ class AgentSchemas:
         self._compiling: dict[str, asyncio.Future[ValueSchema | None]] = {}
 
     def keep(self, schema: Any) -> str:
-        """Keep a schema's text as far as there is room, and return its name."""
+        """Cache a schema's text and return its name; the texts used longest ago are dropped."""
         text = schema_text(schema)
-        # One text for all agents of a schema: 100,000 entries would hold as many alike.
+        # Interned, so that 100,000 entries with the same schema share one name in memory.
         name = sys.intern(schema_name(text))
         if name not in self._texts:
             self._texts[name] = text
@@ -72,18 +74,18 @@ class AgentSchemas:
         return name
 
     def kept_text(self, name: str) -> bytes | None:
-        """Return the text of a schema if it is kept."""
+        """Return the text of a schema, None if it is not cached."""
         text = self._texts.get(name)
         if text is not None:
             self._texts.move_to_end(name)
         return text
 
     def is_at_hand(self, name: str, size_bytes: int) -> bool:
-        """Say whether a value may be judged in this turn of the loop.
+        """Say whether the schema is compiled, and cheap enough to judge a value in the event loop.
 
         Args:
-            name: of its schema, "" for none.
-            size_bytes: of its text.
+            name: the name of the schema, "" for none.
+            size_bytes: the size of the value's text.
         """
         if not name:
             return True
@@ -93,20 +95,22 @@ class AgentSchemas:
         return schema is None or schema.cost * size_bytes <= IN_LOOP_UNITS_MAX
 
     def at_hand(self, name: str) -> ValueSchema | None:
-        """Return a schema of which `is_at_hand` is true; None: any value will do."""
+        """Return a schema for which `is_at_hand` is true; None if any value is valid."""
         return self._compiled.get(name) if name else None
 
     async def load(
         self, name: str, agent_did: str, capability_id: str, member: str
     ) -> tuple[str, bytes]:
-        """Return the name and text of a schema, which is compiled then.
+        """Return the name and text of a schema, after compiling it.
 
-        A card that has changed since has another schema, which is what the agent goes by now: any
-        value will do where it has none. Retries while the ledger is unavailable, until the caller
-        gives up.
+        If the text is not cached, it is read from the agent's current card. The card may have
+        changed since the order: then its current schema applies, or any value is valid if it has no
+        schema. While the ledger is unavailable, the read is retried until the caller is cancelled.
 
         Args:
-            name: of the schema that the order names.
+            name: the schema's name in the order.
+            agent_did: the agent.
+            capability_id: the capability to which the schema belongs.
             member: `inputSchema` or `outputSchema`.
         """
         text = self.kept_text(name)
@@ -129,7 +133,7 @@ class AgentSchemas:
             compiling = loop.run_in_executor(None, compile_text, text)
             self._compiling[name] = compiling
             compiling.add_done_callback(lambda _: self._compiling.pop(name))
-        # Others wait for it, too.
+        # Shielded, because other callers may wait for the same compilation.
         compiled = await asyncio.shield(compiling)
         self._compiled.add(name, text, compiled)
 

@@ -1,7 +1,7 @@
-"""Judges a result that an agent hands in through the API, as its dispatch's reply would be judged.
+"""Judges a result that an agent sends to `nodeResult`, by the same rules as a reply to a dispatch.
 
-Pure: bytes in, what becomes of them out; no value of a large result is needed where it came in.
-Reference: features.md (Dispatch). Decision limits-and-admission.
+Pure: it takes the bytes of a request and returns their judgement. So a replica never has to decode
+a large result itself. Reference: features.md (Dispatch). Decision limits-and-admission.
 """
 
 from __future__ import annotations
@@ -30,13 +30,14 @@ from core.workflow.verdict import Success, find_verdict, judge_reply
 
 
 class HandedIn(Message, frozen=True, kw_only=True):
-    """A result as it came, of a dispatch whose token it bears.
+    """A result as it was received, with a valid token of its dispatch.
 
     Args:
-        body: the request's.
+        body: the request's body.
         event_id: the id that the agent may echo.
-        is_verdict: a verifier's result, of which its owner reads only whether it approves.
-        agent_keys: the agent's, of a signed result; those that were replaced included.
+        capability_id: the capability of the dispatch.
+        is_verdict: whether it is a verifier's result. Its owner reads only whether it approves.
+        agent_keys: the agent's keys, replaced ones included, if the result is signed.
     """
 
     body: bytes
@@ -47,10 +48,10 @@ class HandedIn(Message, frozen=True, kw_only=True):
 
 
 class HandedInResult(Message, frozen=True, kw_only=True):
-    """A good result: its canonical text, and the agent's words about it, which are unchecked.
+    """A valid result: its canonical text, and the agent's unchecked statements about it.
 
-    `is_wide`: it is signed, and has an integer beyond 2^53. `is_request_signed`: the signature is
-    one over the members of the request instead of the result.
+    `is_wide`: the result is signed and contains an integer beyond 2^53. `is_request_signed`: the
+    signature covers the members of the request instead of the result.
     """
 
     text: bytes
@@ -63,16 +64,18 @@ class HandedInResult(Message, frozen=True, kw_only=True):
 
 
 class HandedInFailure(Message, frozen=True):
-    """The agent says that it has failed."""
+    """The agent reports that it has failed."""
 
     failure: Failure
 
 
 class HandedInDefect(Message, frozen=True):
-    """A body that the agent can mend and hand in again: where it is wrong, and what it should be.
+    """A defect of the body. The agent can correct the body and send it again.
 
     Args:
-        path: of the value, "$" for the whole body.
+        path: the path of the wrong value, "$" for the whole body.
+        got: the wrong value or what is wrong with it.
+        expected: what the value should be.
     """
 
     path: str
@@ -85,7 +88,7 @@ JudgedHandIn: TypeAlias = HandedInResult | HandedInFailure | HandedInDefect
 
 
 def judge_handed_in(handed_in: HandedIn) -> JudgedHandIn:
-    """Return what becomes of a result that was handed in."""
+    """Return the judgement of a received result: a result, a failure, or a defect."""
     if (defect := find_nul(handed_in.body)) is not None:
         return HandedInDefect("$", defect, "text without U+0000")
     value: Any = None
@@ -96,7 +99,7 @@ def judge_handed_in(handed_in: HandedIn) -> JudgedHandIn:
         found = error.problem
         return HandedInDefect(found.path or "$", found.got, found.expected)
     except NotJson:
-        is_suspect = False  # the judge says what is wrong
+        is_suspect = False  # `judge_reply` describes the error
     if is_suspect and (doubled := doubled_member(handed_in.body)):
         return HandedInDefect(doubled, *DOUBLED)
     verdict = judge_reply(
@@ -132,11 +135,11 @@ def judge_handed_in(handed_in: HandedIn) -> JudgedHandIn:
 def _is_request_signed(
     request: bytes, body: dict[str, Any], output_hash: str, keys: tuple[str, ...], signature: Any
 ) -> bool:
-    """Return whether the signature covers `JSON.stringify` of members of the request instead of
-    the result; False, too, for a usual signature.
+    """Say whether the signature covers `JSON.stringify` of the request's members, not the result.
 
-    The members are taken as they stand in the request: a client in the field makes both texts of
-    the same values. Reference: features.md (Signed results).
+    False also for a signature of the result itself. The members' texts are taken unchanged from the
+    request, because existing clients create the request and the signed text from the same values.
+    Reference: features.md (Signed results).
     """
     if not keys or not isinstance(signature, str):
         return False
@@ -155,10 +158,11 @@ def _is_request_signed(
 
 
 def result_text(result: Any, *, is_verdict: bool) -> bytes:
-    """Return the canonical text of a result as its owner gets it.
+    """Return the canonical text of a result, as the workflow's owner receives it.
 
     Args:
-        is_verdict: its owner, who would parse it in its loop, gets yes, no, or null for neither.
+        is_verdict: whether it is a verifier's result. The owner then receives only the verdict
+            (true, false, or null for neither), so it does not parse a large text in its loop.
 
     Raises:
         ValueError: the result has no canonical form.
@@ -167,5 +171,8 @@ def result_text(result: Any, *, is_verdict: bool) -> bytes:
 
 
 def _words(value: Any) -> Any:
-    """Return what an agent signed with; what is no text is no signature, however large."""
+    """Return a signature or key as the agent sent it; "" for a value that is not a text.
+
+    Such a value is invalid and may be large, so it is not passed on.
+    """
     return value if value is None or isinstance(value, str) else ""

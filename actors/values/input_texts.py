@@ -1,7 +1,7 @@
-"""Builds inputs from texts to texts, in the process beside an owner's loop.
+"""Builds the inputs of nodes from JSON texts, in the value process beside an owner's event loop.
 
-Values are built here alone: what is mapped of results is returned in canonical form, and so are the
-inputs that are made of it. Pure. Reference: features.md (Inputs, Verification). Decision
+The owner handles only texts; JSON values are built only here. Mapped values and inputs are returned
+in canonical form. Pure. Reference: features.md (Inputs, Verification). Decision
 messages-and-large-values.
 """
 
@@ -17,7 +17,10 @@ from core.workflow.inputs import DispatchRoom, fill_payload, map_inputs
 
 
 class MapTexts(Message, frozen=True):
-    """Asks what a node maps of these results; `left`: what is left of `bytes_max`."""
+    """A request for the values that a node maps from these results.
+
+    `bytes_max`: the size limit of the dispatch. `left`: the bytes of it that are not used yet.
+    """
 
     node: CompiledNode
     texts: dict[str, bytes]
@@ -26,16 +29,16 @@ class MapTexts(Message, frozen=True):
 
 
 class MappedTexts(Message, frozen=True):
-    """What is mapped, by the names of inputs; `left`: what is left of the dispatch after it."""
+    """The mapped values, by input name; `left`: the unused bytes of the dispatch's size limit."""
 
     values: dict[str, bytes]
     left: int
 
 
 class FillTexts(Message, frozen=True):
-    """Asks for the inputs of a node of which what is mapped is known.
+    """A request for the inputs of a node, with its mapped values.
 
-    `unverified`: the result that is to be judged, in canonical form as all of them are stored; None
+    `unverified`: the result to be verified, in the canonical form in which results are stored; None
     unless the order is a verification.
     """
 
@@ -54,7 +57,10 @@ class InputText(Message, frozen=True):
 
 
 def map_texts(asked: MapTexts) -> MappedTexts | Failure:
-    """Return what is mapped of some results, or the failure; each value is written once."""
+    """Return the values that a node maps from results, or the failure of the mapping.
+
+    A value that several inputs map is encoded once.
+    """
     room = DispatchRoom(asked.bytes_max, asked.left)
     try:
         results = {name: read_json(text) for name, text in asked.texts.items()}
@@ -68,7 +74,7 @@ def map_texts(asked: MapTexts) -> MappedTexts | Failure:
 
 
 def fill_texts(asked: FillTexts) -> InputText | Failure:
-    """Return the inputs of a dispatch, or the failure."""
+    """Return the inputs of a dispatch, or the failure of building them."""
     room = DispatchRoom(asked.bytes_max, asked.left)
     node = asked.node
     try:
@@ -94,6 +100,6 @@ def fill_texts(asked: FillTexts) -> InputText | Failure:
 
 
 def unreadable_failure(error: Exception) -> Failure:
-    """Return the failure of a dispatch that needs a result which cannot be read."""
+    """Return the failure of a dispatch whose inputs need a result that cannot be read."""
     message = f"a result cannot be read: {error}"
     return Failure(NodeErrorCode.INPUT_MAPPING_FAILED, message, Verdict.FINAL)

@@ -1,4 +1,4 @@
-"""Judges an HTTP response and builds its event; checks signatures, of results handed in later too.
+"""Judges an agent's HTTP response and builds its event; checks the signatures of all results.
 
 Pure. Reference: features.md (Dispatch).
 """
@@ -33,17 +33,18 @@ from core.workflow.verdict import Accepted, Success, find_verdict, judge_reply
 
 
 class ReceivedReply(Message, frozen=True):
-    """An agent's HTTP response as it came, and what its request was.
+    """An agent's HTTP response as it was received, with facts about its request.
 
     Args:
         event_id: the id that the agent echoes.
-        body: decoded; empty when it could not be.
-        coding_problem: why the body could not be decoded.
+        retry_after: the text of the header `Retry-After`, None without one.
+        body: the body without its content coding; empty if it could not be decoded.
+        coding_problem: why the body could not be decoded, None if it was.
         input_hash: the hash of the sent inputs.
-        started_ms: when the request was sent.
-        at_ms: when the reply was complete.
-        valid_keys: the agent's keys at that time; none where this process does not know them.
-        location: the header's text.
+        started_ms: when the request was sent, Unix milliseconds.
+        at_ms: when the reply was complete, Unix milliseconds.
+        valid_keys: the agent's keys at `at_ms`; empty if this process does not know them.
+        location: the text of the header `Location`, None without one.
     """
 
     event_id: str
@@ -65,7 +66,7 @@ def judge_received(
     """Return the event of a reply.
 
     Args:
-        schema: the agent's outputSchema; None: any result will do.
+        schema: the agent's outputSchema; None: any result is valid.
     """
     reply = judge_reply(
         received.http_status,
@@ -104,8 +105,8 @@ def build_failed_event(
     """Return the event of an order that failed.
 
     Args:
-        started_ms: when its request was sent.
-        at_ms: when it failed.
+        started_ms: when the request was sent, Unix milliseconds.
+        at_ms: when the order failed, Unix milliseconds.
     """
     return failed_event(
         order.node,
@@ -118,9 +119,10 @@ def build_failed_event(
 
 
 def spare_refusal(order: DispatchOrder, failure: Failure) -> Failure:
-    """Return the failure of an agent without blame for refusing inputs that it has no schema for.
+    """Return a failure; mark it as spared if an agent without an inputSchema refuses its inputs.
 
-    Inputs that break its schema are not sent, so those that it refuses are ones that it allows.
+    An agent with an inputSchema gets no inputs that break the schema. So it is blamed if it refuses
+    inputs that its schema allows.
     """
     if failure.is_refusal and not order.input_schema:
         return replace(failure, is_spared=True)
@@ -136,22 +138,23 @@ def check_signature(
     *,
     is_wide: Callable[[], bool] = lambda: False,
 ) -> Failure | str | None:
-    """Return the key that a result is signed with, or the failure of its signature.
+    """Return the key that signed a result, or the failure of the signature.
 
-    None: the signature cannot be checked.
-
-    1. The agent has registered no key: the signature cannot be checked. 2. The reply names another
-    key than the agent has: retryable, the agent may have changed it meanwhile. 3. It is by a key
-    that is valid as the result arrives. 4. It is by the key of the dispatch, which was replaced
-    since: no fraud, but worth nothing any more, so retryable. 5. It is by no key of the agent's:
-    fraud; none over an integer beyond 2^53, which standard libraries for RFC 8785 refuse or round.
+    None means that the signature cannot be checked. The cases, in order:
+    1. The agent has registered no key: None.
+    2. The reply names a key that the agent does not have. Retryable: the agent may have changed it.
+    3. The signature is by a key that is valid when the result arrives: this key.
+    4. The signature is by the key of the dispatch, which was replaced since. It is not fraud, but
+       the signature is no longer valid. Retryable.
+    5. The signature is by no key of the agent: fraud. A result with an integer beyond 2^53 is
+       spared, because standard libraries for RFC 8785 refuse or round such integers.
 
     Args:
-        signature: the agent's, not None.
-        named_key: the key that the reply names, None for the registered one.
+        signature: the agent's signature, not None.
+        named_key: the key that the reply names, None for the registered key.
         output_hash: the hash of the result.
-        valid_keys: the agent's as the result arrives; none: that of the dispatch.
-        is_wide: says whether the result has such an integer.
+        valid_keys: the agent's keys when the result arrives; empty: the key of the dispatch.
+        is_wide: says whether the result contains an integer beyond 2^53.
 
     Reference: features.md (Signed results, Key rotation); decisions stakes-and-slashing and
     agent-identity.
@@ -207,7 +210,7 @@ def _build_success_event(
         return build_failed_event(order, refused, started_ms, at_ms)
     metrics: dict[str, Any] = {**reply.metrics, "latency_ms": at_ms - started_ms}
     charged_micro = None
-    if order.peer is not None:  # these metrics are `peer_orders.py`'s, not an agent's
+    if order.peer is not None:  # `peer_orders.py` wrote these metrics, not an agent
         charged_micro = micro_from_credits(metrics["peer"]["chargedCredits"])
         charged_micro = gross_of(charged_micro, order.peer.fee_bps)
     return AttemptSucceeded(

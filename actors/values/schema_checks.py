@@ -1,8 +1,9 @@
-"""Judges inputs and results by the schemas of the agents that orders are for.
+"""Judges the inputs and results of orders by the schemas of their agents.
 
-What is at hand and little work is judged in the loop, the rest beside it: schemas are read and
-compiled first, and large values, or those of costly schemas, go to the value process. Reference:
-features.md (Schemas). Decisions messages-and-large-values and versions-and-schemas.
+A small value with a compiled, cheap schema is judged in the event loop. Otherwise the schema is
+first read and compiled, and a large value, or one with an expensive schema, is judged in the value
+process. Reference: features.md (Schemas). Decisions messages-and-large-values and
+versions-and-schemas.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ Load = Callable[[Collection[BlobRef]], Awaitable[Mapping[str, bytes]]]
 
 
 class SchemaChecks:
-    """Judges values in a dispatcher.
+    """Judges values for a dispatcher.
 
     Args:
         schemas: the agents' schemas.
@@ -38,20 +39,26 @@ class SchemaChecks:
         self._load = load
 
     def is_little(self, name: str, size_bytes: int) -> bool:
-        """Say whether a value may be judged in this turn of the loop.
+        """Say whether a value is small enough to be judged in the event loop.
 
         Args:
-            name: of its schema, "" for none.
-            size_bytes: of its text.
+            name: the name of the value's schema, "" for none.
+            size_bytes: the size of the value's text.
         """
         return size_bytes <= JUDGED_IN_LOOP_BYTES_MAX and self._schemas.is_at_hand(name, size_bytes)
 
     def judge_inputs(self, order: DispatchOrder, inputs: bytes) -> Failure | None:
-        """Return the failure of inputs that break their schema, for which they are little."""
+        """Return the failure of inputs that break their schema, None if they do not.
+
+        The inputs must be small (`is_little`).
+        """
         return _refused_inputs(order, self._find_breach(order.input_schema, inputs))
 
     async def judge_inputs_beside(self, order: DispatchOrder, inputs: bytes) -> Failure | None:
-        """Return the failure of any inputs that break their schema. Raises ValueProcessEnded."""
+        """Return the failure of inputs of any size that break their schema, None if they do not.
+
+        Raises: ValueProcessEnded.
+        """
         name, schema_text = await self._schemas.load(
             order.input_schema, order.agent_did, order.capability_id, "inputSchema"
         )
@@ -59,11 +66,11 @@ class SchemaChecks:
         return _refused_inputs(order, breach)
 
     def judge(self, order: DispatchOrder, received: ReceivedReply) -> Event:
-        """Return the event of a reply, for which it `is_little`."""
+        """Return the event of a reply, which must be small (`is_little`)."""
         return judge_received(order, received, self._schemas.at_hand(order.output_schema))
 
     async def judge_beside(self, order: DispatchOrder, received: ReceivedReply) -> Event:
-        """Return the event of any reply. Raises ValueProcessEnded."""
+        """Return the event of a reply of any size. Raises ValueProcessEnded."""
         name, schema_text = "", b""
         if order.output_schema:
             name, schema_text = await self._load_output_schema(order)
@@ -72,11 +79,11 @@ class SchemaChecks:
         return await self._process.judge(order, received, schema_text)
 
     async def judge_result(self, order: DispatchOrder, result: str | BlobRef) -> Failure | None:
-        """Return the failure of a result that was handed in and breaks its agent's outputSchema.
+        """Return the failure of a handed-in result that breaks its agent's outputSchema, or None.
 
         Raises:
             LookupError, ValueError: a stored result cannot be read.
-            ValueProcessEnded: judging it broke off.
+            ValueProcessEnded: the value process ended before it had judged the result.
         """
         if isinstance(result, BlobRef):
             text = (await self._load((result,)))[result.hash]
@@ -104,7 +111,10 @@ class SchemaChecks:
 
 
 def _refused_inputs(order: DispatchOrder, breach: Breach | None) -> Failure | None:
-    """Return the failure of inputs that an agent refuses by its schema; another may take them."""
+    """Return the failure of inputs that break the agent's inputSchema, None without a breach.
+
+    The failure is final only for this agent: another agent may accept the inputs.
+    """
     if breach is None:
         return None
     did, where = order.agent_did, f"at {breach.path}: {breach.problem}"

@@ -1,7 +1,8 @@
-"""Runs as the value process (`python -m` this module), and judges replies and values by schemas.
+"""The main module of the value process (`python -m actors.values.value_child`).
 
-Each call comes pickled on standard input; its answer goes to standard output, after its length. The
-process ends with its input, so with its owner. It knows no agent, no ledger and no network.
+It receives pickled calls on standard input. For each call it writes the length of the pickled
+answer and the answer to standard output. The process ends when its input is closed, so it ends with
+the process that started it. It uses no agent, no ledger and no network.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from core.schemas.value_schema import Breach, CompiledSchemas, ValueSchema, comp
 from core.workflow.events import Event
 
 LENGTH_BYTES: Final = 8
-# Of the schemas that were used last; one process judges one value at a time.
+# A cache of the schemas that were used last. The process judges one value at a time.
 _COMPILED: Final = CompiledSchemas(32 * 1024 * 1024)
 
 
@@ -29,14 +30,15 @@ def judge_reply(order: DispatchOrder, reply: ReceivedReply, output_schema: bytes
     """Return the event of a reply.
 
     Args:
-        order: the order that it answers, without its inputs.
-        output_schema: the text of its agent's outputSchema, empty for none.
+        order: the order that the reply answers, without its inputs.
+        reply: the reply as it was received.
+        output_schema: the text of the agent's outputSchema, empty for none.
     """
     return judge_received(order, reply, _compiled(output_schema))
 
 
 def find_breach(schema_text: bytes, text: bytes) -> Breach | None:
-    """Return where the value of a JSON text breaks a schema, None where it does not."""
+    """Return where the value of a JSON text breaks a schema, None if it does not."""
     schema = _compiled(schema_text)
     return None if schema is None else schema.find_breach(read_json(text), len(text))
 
@@ -62,10 +64,11 @@ def _main(calls: IO[bytes], answers: IO[bytes]) -> None:
 
 
 if __name__ == "__main__":
-    # An interrupt at the terminal goes to the whole group; the owner decides when this ends.
+    # Ctrl-C at a terminal interrupts the whole process group. This process must ignore it: the
+    # process that started it decides when it ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     collect_rarely()
     try:
         _main(sys.stdin.buffer, sys.stdout.buffer)
     except BrokenPipeError:
-        os._exit(0)  # the owner has ended; a flush of standard output would raise again
+        os._exit(0)  # the parent has ended; a normal exit would flush standard output and raise

@@ -1,14 +1,14 @@
 """Judges large replies and builds large inputs in a process beside the caller's.
 
-Python builds the values of a JSON text in one piece, which nothing can interrupt: 1 MiB of nested
-arrays holds the interpreter for 50 ms, in a thread as well. So these texts go to a child process: a
-pickled call goes in, and its pickled answer comes back. The process starts with the first call,
-takes one at a time, payers in turn, and is replaced when it ends or takes too long. It ends when
-its socket is closed, so with its owner. An owner has one for replies and inputs, a replica one for
-results that agents hand in.
+Python parses a JSON text without interruption: 1 MiB of nested arrays holds the interpreter lock
+for 50 ms, also in a thread. Therefore large texts go to a child process, which receives a pickled
+call and returns its pickled answer. The child process starts with the first call. It makes one call
+at a time, and payers are served round robin. It is replaced if it ends or takes too long. It ends
+when its socket is closed, so it ends with the calling process. Each workflow owner has one value
+process for replies and inputs. Each replica has one for results that agents send to `nodeResult`.
 
-`anyio.to_process` was tried: its worker imports the main module of its parent, which is all of Ray
-here (25 MB and a quarter of a second more), and a cancellation while it starts leaks it.
+`anyio.to_process` was tried and rejected. Its worker imports the main module of its parent, here
+all of Ray (25 MB and a quarter of a second more). A cancellation while the worker starts leaks it.
 """
 
 from __future__ import annotations
@@ -35,35 +35,37 @@ from core.workflow.events import Event
 
 log = logging.getLogger("callboard.dispatch")
 
-# Replies up to this size cost the owner's loop a few milliseconds at most.
+# Replies up to this size are judged in the owner's event loop, which takes a few milliseconds.
 JUDGED_IN_LOOP_BYTES_MAX: Final = 16 * 1024
-# For one call, the start of the process included. The worst of 1 MiB takes half a second.
+# The timeout of one call, including the start of the process. The slowest 1 MiB takes 0.5 s.
 JUDGE_TIMEOUT_S: Final = 30.0
 Found = TypeVar("Found")
 
 
 class ValueProcessEnded(Exception):
-    """The value process ended, or did not answer, before it had answered a request."""
+    """The value process ended, was closed, or timed out before it answered a call."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Request:
-    """A call that waits for its turn; it is pickled when its turn has come."""
+    """A call that waits in the queue. It is pickled when it is sent."""
 
     call: Callable[[], Any]
     answer: asyncio.Future[Any]
 
     def fail(self, reason: str) -> None:
-        """Raise `ValueProcessEnded` at the caller, unless it was answered or has given up."""
+        """Raise `ValueProcessEnded` at the caller, unless the call was answered or cancelled."""
         if not self.answer.done():
             self.answer.set_exception(ValueProcessEnded(reason))
 
 
 class ValueProcess:
-    """Calls functions in a process of its own.
+    """Calls functions in a child process.
+
+    `judged`: the number of judged replies and handed-in results.
 
     Args:
-        weight_of: a payer's weight.
+        weight_of: returns a payer's weight in the fair queue of calls.
     """
 
     def __init__(self, weight_of: Callable[[str], int]) -> None:
@@ -73,11 +75,11 @@ class ValueProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self._is_closed = False
-        self.judged = 0  # replies, those that were handed in included
+        self.judged = 0
 
     @property
     def pid(self) -> int | None:
-        """The process, None while there is none."""
+        """The id of the child process, None while there is none."""
         return None if self._process is None else self._process.pid
 
     async def judge(
@@ -86,25 +88,25 @@ class ValueProcess:
         """Return the event of a reply.
 
         Args:
-            output_schema: the text of its agent's outputSchema, empty for none.
+            output_schema: the text of the agent's outputSchema, empty for none.
 
         Raises:
             ValueProcessEnded: the process ended, was closed, or timed out.
         """
-        # A reply is judged without the agent's secret.
+        # The secret is not needed to judge a reply, so it is not sent to the child.
         bare = replace(order.without_inputs(), secret=None)
         event = await self.call(order.payer_did, partial(judge_reply, bare, reply, output_schema))
         self.judged += 1
         return event
 
     async def judge_handed_in(self, owner_did: str, handed_in: HandedIn) -> JudgedHandIn:
-        """Return what becomes of a result that was handed in.
+        """Return the judgement of a handed-in result.
 
         Args:
-            owner_did: the agent's owner, in whose turn it is judged.
+            owner_did: the agent's owner; the call waits in its queue.
 
         Raises:
-            ValueProcessEnded: as `judge`.
+            ValueProcessEnded: see `judge`.
         """
         judged = await self.call(owner_did, partial(judge_handed_in, handed_in))
         self.judged += 1
@@ -120,14 +122,14 @@ class ValueProcess:
         self._end_process()
 
     async def call(self, holder: str, call: Callable[[], Found]) -> Found:
-        """Return what a call returns in the process.
+        """Make a call in the child process and return its result.
 
         Args:
-            holder: in whose turn it is made.
-            call: a function with its arguments, which can be pickled.
+            holder: the payer or owner in whose queue the call waits.
+            call: a function with its arguments; it must be picklable.
 
         Raises:
-            ValueProcessEnded: as `judge`.
+            ValueProcessEnded: see `judge`.
         """
         if self._is_closed:
             raise ValueProcessEnded("closed")
@@ -147,7 +149,7 @@ class ValueProcess:
             try:
                 async with asyncio.timeout(self._timeout_s):
                     found = await self._ask(request.call)
-            except Exception as error:  # the edge to the process: what it raises is the answer
+            except Exception as error:  # the edge to the child: any error ends it and the call
                 log.exception("value process failed pid=%s", self.pid)
                 self._end_process()
                 request.fail(repr(error))
@@ -159,7 +161,7 @@ class ValueProcess:
 
     async def _ask(self, call: Callable[[], Any]) -> Any:
         if self._streams is None or self._streams[0].at_eof():
-            self._end_process()  # it has ended since the last call
+            self._end_process()  # the child has ended since the last call
             self._streams = await self._start()
         reader, writer = self._streams
         writer.write(pickle.dumps(call))

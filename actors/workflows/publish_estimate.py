@@ -74,10 +74,9 @@ def estimate_cost(
     """Reserve for each node the most that it may pay, its verifier's price included.
 
     A node with a known price reserves this price. A node that is paid by tokens, or auctioned
-    without a fixed price, reserves its own limit, or a share of the budget that the other nodes
-    leave. Any other node reserves the lowest price of an agent that can take it, and also gets a
-    share. Without a budget it reserves up to three times the lowest positive price
-    (money.md, Estimate).
+    without a fixed price, reserves its own limit, or a share of the budget left by other nodes. Any
+    other node reserves the lowest price of an agent that can take it, and also gets a share;
+    without a budget, up to three times the lowest positive price (money.md, Estimate).
 
     Args:
         auction_stake_bps: the stake required of bidders, basis points of the reserve.
@@ -119,8 +118,7 @@ def estimate_cost(
         else:
             cost = _find_known_cost(node, prices, budget_micro)
         if node.requires_verification:
-            # If the payer chose the verifier's capability, the agent's card lists the verifiers
-            # that it accepts. They need not be trusted verifiers.
+            # For a capability that the payer chose, agents may also accept untrusted verifiers.
             verifiers = [find_prices(node.verifier_capability_id, None, "", is_trusted=True)]
             if node.is_verifier_chosen:
                 verifiers.append(find_prices(node.verifier_capability_id, None, ""))
