@@ -388,7 +388,8 @@ class Membership:
                 is_given = await self._commit_give(shard, epoch, to)
         finally:
             del self._giving[shard]
-        self._compare()  # a map that arrived meanwhile was not compared for this shard
+        # A map that arrived meanwhile was not compared for this shard.
+        self._compare()  # what a map has told meanwhile
         if is_given:
             self._begin_gives()
         elif self._held.epoch(shard) == epoch:

@@ -223,5 +223,5 @@ class Channel(Generic[Request, Reply]):
     ) -> None:
         try:
             done(reply)
-        except Exception:  # the edge of the pump: other requests must get their replies
+        except Exception:  # the edge of the pump: other requests get their replies even so
             log.exception("a callback raised channel=%s", self._name)
