@@ -58,9 +58,9 @@ class IdentityWatch:
     async def round(self, at_ms: int) -> None:
         """Note that the service is ready, and send the commands that are due.
 
-        Inheritances and recoveries measure how long an agent was silent. Times in which the service
-        was not ready do not count, so both run only in a round in which readiness was noted. The
-        note comes first: a failure of a later step must not look like an outage.
+        Inheritances run after an agent's silence, and recoveries after a delay. Times in which the
+        service was not ready do not count, so both run only in a round that has noted readiness.
+        The note comes first: a failure of a later step must not look like an outage.
 
         Args:
             at_ms: the time, Unix milliseconds.

@@ -55,7 +55,7 @@ class Ends:
                 del self._waiting[workflow_id]
 
     def awaited_in(self, shards: Collection[int]) -> list[str]:
-        """Return the ids of workflows of these shards for whose end a request waits."""
+        """Return the ids of the workflows of these shards that requests wait for."""
         return [name for name in self._waiting if shard_of(name) in shards]
 
     def tell(self, workflow_id: str, told: WorkflowEnd | None = None) -> None:

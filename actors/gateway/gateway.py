@@ -145,7 +145,7 @@ class Gateway:
         return gateway
 
     async def close(self) -> None:
-        """End every task and connection."""
+        """Cancel every task and close every connection."""
         for task in (self._watching, *self._rewatches):
             if task is not None:
                 task.cancel()
@@ -403,8 +403,8 @@ class Gateway:
     async def is_ready(self) -> bool:
         """Say whether this replica can serve: only Postgres must answer.
 
-        The actors are not called. After the loss of a machine, calls to actors are slow on all
-        other machines too, and every replica would be unready. Cached for `HEALTH_AGE_MAX_S`.
+        The actors are not called, because after the loss of a machine such calls are slow on all
+        other machines, too. Every replica would then be unready. Cached for `HEALTH_AGE_MAX_S`.
         """
         return await self._readiness.get() == _HEALTHY
 

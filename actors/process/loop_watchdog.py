@@ -35,7 +35,8 @@ class TurnTrace:
     """The trace of a process's current turn. A process can have one, because it has one alarm.
 
     The alarm is the kernel's interval timer; setting it takes one system call. Any thread of the
-    process may receive SIGALRM, and the event loop of an actor may run outside the main thread.
+    process may receive SIGALRM, and the event loop of an actor may run outside the main thread. So
+    the alarm writes the stacks of all threads.
 
     `former`: the trace that the previous process of this name left, "" for none.
 

@@ -127,7 +127,8 @@ class LiveOwners:
         Returns: the owner's answer; None when the owner does not drive the workflow.
 
         Raises:
-            Moved: nothing was done, because no known live member holds the shard.
+            Moved: nothing was done. No known live member holds the shard, or the owner refused the
+                request because it does not hold the shard.
             NotYet: the outcome is unknown. Only the same request may be sent again.
             ServiceError: the owner's refusal.
         """

@@ -79,7 +79,7 @@ class ShardWork(Protocol):
         """Drop the workflows of a shard that is being given, without notice to their agents."""
 
     async def settled(self, shard: int) -> None:
-        """Return when every command of a frozen shard has its outcome, or it is not held."""
+        """Return when every command of a frozen shard has its outcome."""
 
     def unfenced(self) -> None:
         """Send the dispatches that waited while this member was fenced."""

@@ -169,7 +169,10 @@ class NodeResultRequest(Message, frozen=True, kw_only=True):
 
 
 class SettlementRequest(NodeResultRequest, frozen=True, kw_only=True):
-    """The payer ends an accepted attempt and pays the amount `named_micro`, micro-credits."""
+    """The payer ends an accepted attempt and pays for it.
+
+    `named_micro`: the amount that the payer names, micro-credits; None: the attempt's price.
+    """
 
     named_micro: int | None = None
     actor_did: str = ""

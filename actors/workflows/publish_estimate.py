@@ -47,9 +47,10 @@ EXACT_LOOKS_MAX: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """The cost limit of each node and the hold for all of them, micro-credits.
+    """The reserved amount of each node and the hold for all of them, micro-credits.
 
-    `terms`: the terms of nodes with a registered price, paid by tokens, or auctioned.
+    `total_micro`: the estimate. `hold_micro`: the budget; without a budget the estimate. `terms`:
+    the terms of the nodes that their reserved amount alone does not describe.
     """
 
     reserved: dict[str, int]
@@ -331,7 +332,7 @@ def _estimate_too_large(total_micro: int) -> ServiceError:
 
 
 def build_budget_refusal(estimate: Estimate, now_ms: int) -> WorkflowChanged:
-    """Return the failed end of a workflow whose estimate exceeds its budget."""
+    """Return the record that fails a workflow whose estimate exceeds its budget."""
     return WorkflowChanged(
         next_workflow_status(WorkflowStatus.PENDING, WorkflowTrigger.ESTIMATE_EXCEEDS_BUDGET),
         now_ms,

@@ -159,7 +159,7 @@ class EventFollower:
             kind, one, config = subscriber["kind"], subscriber["id"], subscriber["config"]
             if kind == "webhook":
                 most = UNDELIVERED_MAX // subscriber["siblings"]
-                # Half of the room is reserved for events that the owner caused itself.
+                # Events of other payers' workflows get at most half of the room.
                 most = most // 2 if entry["is_others"] else most
                 made.append(Delivery(entry, event_type, kind, one, most))
             elif first_match(events[entry["audit_id"]], event_type, config.get("filter") or {}):
