@@ -352,6 +352,16 @@ def test_a_node_takes_a_version_that_it_names(
     assert candidates == {"a": [older.did]}
 
 
+def test_owners_know_a_published_version_when_it_is_answered(
+    payer: Caller, agent: RegisteredAgent
+) -> None:
+    for number in (f"1.{minor}.0" for minor in range(10)):
+        answer(payer.http.post("/v1/agents/register", json=offer(agent, number)))
+        publish(payer, agent.capability, number)
+        dry = {"nodes": {"a": {"capabilityId": f"{agent.capability}@{number}"}}, "dryRun": True}
+        assert answer(payer.publish(dry))["candidates"] == {"a": [agent.did]}, number
+
+
 def test_no_card_takes_the_nodes_of_a_range_by_its_number(
     payer: Caller, make_agent: MakeAgent, make_caller: MakeCaller
 ) -> None:

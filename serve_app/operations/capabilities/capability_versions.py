@@ -125,7 +125,7 @@ async def publish(call: Call) -> Json:
         needs_proof=services.settings.needs_proof,
         takes_over=offer is not None and owner_did is not None,
     )
-    outcome = await call.commit(command)  # 4
+    outcome = await call.commit(command, until_known=True)  # 4
     own_id = version_id(body.capability_id, body.version)
     return {
         "success": True,
