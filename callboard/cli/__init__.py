@@ -13,7 +13,7 @@ from callboard.cli.session import EXIT_USAGE, stop
 from callboard.cli.session import top as app
 
 # Some commands of `deployment.py`, which is part of the package `callboard-server`.
-SERVER_VERBS = ("up", "join", "down", "settings", "demo")
+SERVER_VERBS = ("up", "join", "upgrade", "rotate-deployment-key", "down", "settings", "demo")
 
 
 def _print_version(is_asked: bool) -> None:

@@ -232,7 +232,9 @@ def test_the_light_command_reads_and_verifies(
     assert json.loads(verified.stdout)["intact"] is True
 
 
-@pytest.mark.parametrize("verb", [("up", "--detach"), ("down",), ("settings",), ("demo", "--help")])
+@pytest.mark.parametrize(
+    "verb", [("up", "--detach"), ("upgrade",), ("rotate-deployment-key",), ("demo", "--help")]
+)
 def test_the_light_command_says_what_the_servers_verbs_need(
     light: Path, tmp_path: Path, verb: tuple[str, ...]
 ) -> None:
