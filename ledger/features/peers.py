@@ -288,13 +288,12 @@ def known_peer(row: RowDict) -> KnownPeer:
 REVOKED_MAX: Final = 100_000
 _REVOCATIONS: Final = (AuditEventType.AGENT_REVOKED, AuditEventType.AGENT_UNREVOKED)
 
-_NOW: Final = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 # A value that a heartbeat lacks stays as it is.
 _HEARTBEAT: Final = sql.text(
     f"""
     INSERT INTO callboard.peer_live AS l (peer_id, at_ms, heartbeat_ms, proven_key, proven_ms,
         agent_count, workflow_count, load, offers)
-    VALUES (:peer_id, :at_ms, {_NOW}, :key, CASE WHEN :key IS NOT NULL THEN {_NOW} END,
+    VALUES (:peer_id, :at_ms, {_NOW_MS}, :key, CASE WHEN :key IS NOT NULL THEN {_NOW_MS} END,
         coalesce(:agent_count, 0), coalesce(:workflow_count, 0), coalesce(:load, 0),
         CAST(:offers AS json))
     ON CONFLICT (peer_id) DO UPDATE SET

@@ -53,7 +53,7 @@ OPERATIONS = Operations("agents")
 
 
 def _check_size(call: Call) -> None:
-    check_size(call.services.settings, call.json, len(call.body))
+    check_size(call.json, len(call.body))
 
 
 @OPERATIONS.add(
@@ -125,7 +125,7 @@ async def register_bulk(call: Call) -> Reply:
     base_key = call.command_key("")
 
     async def judge(index: int, body: Any, size: int) -> RegisterAgent:
-        check_size(services.settings, body, size)
+        check_size(body, size)
         form = Registration if isinstance(body, dict) and "acard" in body else FlatRegistration
         read = await in_thread(call.account, size, partial(parsed, form, body))
         command = await registration_before_endpoint(services, call.caller, read, call.account)

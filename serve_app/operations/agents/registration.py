@@ -23,7 +23,6 @@ from core.records.agent_forms import BESIDE_BYTES_MAX, Registration
 from core.records.statuses import OwnershipProof
 from core.schemas.schema_cost import SchemaDefect
 from core.schemas.value_schema import schema_defect
-from core.settings import Settings
 from core.trust.access import DID_KEY_ID, Principal, denial
 from core.trust.deployment_keys import NONCE_BYTES, KeyPurpose, seal
 from core.trust.did_key import key_of_did
@@ -269,13 +268,12 @@ def _small_schema_defect(text: bytes) -> SchemaDefect | None:
     return schema_defect(text)
 
 
-def check_size(settings: Settings, body: Any, written_bytes: int) -> None:
+def check_size(body: Any, written_bytes: int) -> None:
     """Refuse a registration or a change that exceeds the largest card with its other members.
 
     The size is checked first, because checking a body of the largest permitted size takes 0.1 s.
 
     Args:
-        settings: unused.
         body: the parsed body.
         written_bytes: the bytes of the received text. If they exceed the bound, the body is
             serialized again, because blanks and escapes do not count.
