@@ -1,7 +1,7 @@
 """The ASGI application: all operations by path, with Starlette's router.
 
-No framework wraps the router. `serve_app/http/endpoint.py` does what all operations share, also the
-handling of errors. Decisions http-edge and requests-json-and-client.
+No framework wraps the router. `serve_app/http/endpoint.py` does what all operations share,
+including error handling. Decisions: `http-edge`, `requests-json-and-client`.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from serve_app.services import Services
 class Api:
     """The ASGI application of one replica.
 
-    Paths without parameters are looked up in a dict. Starlette's router tries the pattern of each
-    route in turn, which takes a tenth of the time of a small request. It finds all other paths.
+    Paths without parameters are looked up in a dict, because Starlette's router tries every pattern
+    in turn, which takes a tenth of the time of a small request. The router finds the other paths.
 
     Args:
         routes: one route per path.
@@ -46,7 +46,7 @@ class Api:
         self._fixed = {route.path: route.app for route in routes if not route.param_convertors}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Route a request; an encoded slash in a path parameter does not separate segments."""
+        """Route a request. `routed` first hides encoded slashes, which separate no segments."""
         scope = routed(scope)
         fixed = self._fixed.get(scope["path"]) if scope["type"] == "http" else None
         await (fixed or self.router)(scope, receive, send)
@@ -67,8 +67,8 @@ def all_operations() -> tuple[Operation, ...]:
     """
     found = walk_packages(operations.__path__, f"{operations.__name__}.")
     names = sorted((one.name for one in found), key=lambda name: name != workflows.__name__)
-    described = [one for name in names for one in getattr(import_module(name), "OPERATIONS", ())]
-    return (*described, *health.operations(service_version(), described))
+    declared = [one for name in names for one in getattr(import_module(name), "OPERATIONS", ())]
+    return (*declared, *health.operations(service_version(), declared))
 
 
 def create_api(services: Services) -> Api:
@@ -80,9 +80,7 @@ def create_api(services: Services) -> Api:
     by_path: dict[str, list[Operation]] = {}
     for operation in all_operations():
         by_path.setdefault(operation.path, []).append(operation)
-    return Api(
-        [Route(path, Endpoint(operations, services)) for path, operations in by_path.items()]
-    )
+    return Api([Route(path, Endpoint(of_path, services)) for path, of_path in by_path.items()])
 
 
 async def _unknown_path(scope: Scope, receive: Receive, send: Send) -> None:

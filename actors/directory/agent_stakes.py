@@ -1,6 +1,7 @@
-"""An owner's cache of the agents' stakes; computes the stake that a node requires.
+"""The cache of agents' stakes in a workflow owner; computes the stake that a node requires.
 
-The cache is up to half a second behind the ledger. Only the ledger decides whether a lock succeeds.
+The cache is up to half a second behind the ledger. Only the ledger decides whether it can
+lock a part of a stake.
 Reference: money.md (Slashing, Stakes). Decision stakes-and-slashing.
 """
 
@@ -19,8 +20,9 @@ class Stakes:
     """The free and locked stakes of each agent.
 
     Args:
-        bps: the stake that a node requires, basis points of its price; 0: none.
-        on_changed: called with each agent whose stake has changed.
+        bps: the setting `stake_bps`, from which `stake_required_micro` computes the stake that a
+            node requires, in basis points of its price. If it is 0, no stake is required.
+        on_changed: called with the DID of each agent whose stake has changed.
     """
 
     def __init__(self, bps: int, on_changed: Callable[[str], None]) -> None:
@@ -52,10 +54,10 @@ class Stakes:
         return stake_required_micro(price_micro, stake_bps=self._bps, score=score)
 
     def find_limits(self, did: str, score: float) -> tuple[int, int]:
-        """Return the highest prices for which an agent's stake suffices: free stake, whole stake.
+        """Return two prices: the highest that an agent's free stake covers, and its whole stake.
 
-        The whole stake includes the stake that other work has locked. Call this only if the
-        deployment requires stakes.
+        The whole stake is the free stake and the stake that other work has locked. Call this only
+        if the deployment requires stakes.
         """
         free_micro, locked_micro = self._parts.get(did, (0, 0))
         return self._reach(free_micro, score), self._reach(free_micro + locked_micro, score)

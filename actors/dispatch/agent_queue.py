@@ -1,18 +1,18 @@
-"""Queues of orders: one queue per agent, round robin over payers, and limits over all agents.
+"""Queues of dispatch orders: one queue per agent, round robin over payers, limits over all agents.
 
-Theory of operation. Each agent has a concurrency limit. Orders beyond it wait in the agent's own
-queue and delay no other agent. Agents with waiting orders and free capacity are served round robin.
+An order is one attempt that this process sends to an agent. Each agent has a concurrency limit.
+Orders beyond it wait in the agent's own queue and delay no other agent. Agents with waiting orders
+and free capacity are served round robin.
 
-An open order has a request, and so a socket. Two limits apply to the open orders of all agents:
-`open_max`, and the lower `fresh_max`, which counts only fresh orders. An order without a reply for
+An open order has been sent and occupies a socket. `open_max` limits the open orders of all agents.
+The lower `fresh_max` bounds the CPU load: it counts only fresh orders. An order without a reply for
 `AGED_MS` is no longer fresh: its agent is slow, and waiting for it costs little CPU. Each payer may
-use a share of the sockets that other payers leave free, so agents that never reply block only their
-own payers.
+use a share of the sockets that other payers do not use. So an agent that never replies delays only
+the payers that use it.
 
 An accepted order (the agent replied 202) is held: it has no socket, but counts against its agent's
 concurrency until it ends. A starved agent has free capacity, but its waiting orders belong to
-payers that may not open another order now. Every operation takes O(1); the caller passes the time.
-Decision dispatch.
+payers that may not open another order now. The caller passes the current time. Decision dispatch.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ AGED_MS = 100
 # Only replies slower than this raise `fresh_max`: with faster agents, more open orders would not
 # raise the throughput.
 SLOW_REPLY_MS = 20
-# Maximum number of starved agents that one retry, or one closed order, examines.
+# Maximum number of starved agents that are examined by one retry, or when one order closes.
 STARVED_RETRIES_MAX = 500
 
 
@@ -49,12 +49,12 @@ class _AgentQueue(Generic[Order]):
 class _Open(Struct):
     """An open order.
 
-    `left_ms`: when it was opened. `is_fresh`: it counts against the limit of fresh orders.
+    `opened_ms`: when it was opened. `is_fresh`: it counts against the limit of fresh orders.
     """
 
     did: str
     payer: str
-    left_ms: int
+    opened_ms: int
     is_fresh: bool = True
 
 
@@ -77,9 +77,9 @@ class AgentQueues(Generic[Order]):
     Args:
         fresh_max: initial limit of fresh orders; it grows while agents are slow and orders wait.
         open_max: limit of open orders.
-        concurrency_of: returns how many orders of this process an agent may have open or held.
+        concurrency_of: returns how many orders this process may have open or held at an agent.
         weight_of: returns a payer's weight in the round robin.
-        payer_share: a payer may use 1/payer_share of the sockets that others leave free; 1: all.
+        payer_share: a payer may use 1/payer_share of the sockets that other payers do not use.
         may_open: says whether a payer may open this order under limits other than sockets.
     """
 
@@ -92,12 +92,14 @@ class AgentQueues(Generic[Order]):
     _queues: dict[str, _AgentQueue[Order]] = field(default_factory=dict)
     _open: dict[Order, _Open] = field(default_factory=dict)
     _held: dict[Order, str] = field(default_factory=dict)
+    # Agents with free capacity and waiting orders, in the order in which they are served.
     _ready: OrderedDict[str, None] = field(default_factory=OrderedDict)
-    # Agents with free capacity whose waiting orders may not be opened for now.
+    # Agents with free capacity whose waiting orders may not be opened now.
     _starved: OrderedDict[str, None] = field(default_factory=OrderedDict)
     # Counts by payer.
     _open_of: Held = field(default_factory=Held)
     _waiting: Held = field(default_factory=Held)
+    # Fresh orders, the earliest opened first; also closed orders that are not removed yet.
     _fresh: deque[Order] = field(default_factory=deque)
     _fresh_count: int = 0
 
@@ -128,11 +130,11 @@ class AgentQueues(Generic[Order]):
 
     @property
     def is_blocked(self) -> bool:
-        """Say whether orders wait only for a socket or for a payer's share, so a retry may help."""
+        """Say whether an agent has free capacity, but its orders wait for another limit."""
         return bool(self._ready or self._starved)
 
     def retry_starved(self, payer: str | None = None) -> None:
-        """Make up to `STARVED_RETRIES_MAX` starved agents ready: their payers may have room now.
+        """Make up to `STARVED_RETRIES_MAX` starved agents ready, because limits may have changed.
 
         Args:
             payer: only agents with waiting orders of this payer; None: any agents.
@@ -206,14 +208,14 @@ class AgentQueues(Generic[Order]):
 
     def close(self, order: Order, now_ms: int) -> None:
         """Close an open order that has got its reply or was given up."""
-        self._free(self._close_open(order, now_ms))
+        self._free(self._remove_open(order, now_ms))
 
     def park(self, order: Order, now_ms: int) -> None:
         """Turn an open order that its agent has accepted into a held one."""
-        self._held[order] = self._close_open(order, now_ms)
+        self._held[order] = self._remove_open(order, now_ms)
 
     def hold(self, did: str, order: Order) -> None:
-        """Hold an order that another process has sent, even beyond the agent's concurrency."""
+        """Add a held order that another process has sent, even beyond the agent's concurrency."""
         assert order not in self._held, f"{order} is held already"
         self._queue_of(did).taken += 1
         self._held[order] = did
@@ -261,25 +263,25 @@ class AgentQueues(Generic[Order]):
             queue = self._queues[did] = _AgentQueue(FairQueue(self.weight_of))
         return queue
 
-    def _close_open(self, order: Order, now_ms: int) -> str:
-        """Free an order's socket; return the agent. The agent's `taken` is not changed."""
-        ended = self._open[order]
-        # Check the share while the order still counts: if the payer has used up its share, its
-        # other orders may starve, and there is room for one of them afterwards.
-        if self._starved and not self._is_below_share(ended.payer):
-            self._wake_starved(ended.payer)
+    def _remove_open(self, order: Order, now_ms: int) -> str:
+        """Remove an open order from all counts but its agent's `taken`; return the agent's DID."""
+        opened = self._open[order]
+        # The share is checked before the removal: only a payer that has used up its share can have
+        # starved orders, and the removal makes room for one of them.
+        if self._starved and not self._is_below_share(opened.payer):
+            self._wake_starved(opened.payer)
         del self._open[order]
-        self._open_of.remove(ended.payer)
-        if ended.is_fresh:
+        self._open_of.remove(opened.payer)
+        if opened.is_fresh:
             self._fresh_count -= 1
-        if self._ready and now_ms - ended.left_ms > SLOW_REPLY_MS:
+        if self._ready and now_ms - opened.opened_ms > SLOW_REPLY_MS:
             self.fresh_max = min(self.fresh_max + 1, self.open_max)
-        return ended.did
+        return opened.did
 
     def _wake_starved(self, payer: str) -> None:
-        """Make one starved agent ready: the longest starved one with orders of this payer.
+        """Make ready the agent that has been starved longest among those with orders of this payer.
 
-        Only this payer's share has room now, so agents without orders of this payer stay starved.
+        Other payers may have room now too; `retry_starved` finds their agents.
         """
         for did in islice(self._starved, STARVED_RETRIES_MAX):
             if self._queues[did].waiting.waiting_of(payer):
@@ -299,7 +301,7 @@ class AgentQueues(Generic[Order]):
         while self._fresh:
             sent = self._open.get(self._fresh[0])
             if sent is not None and sent.is_fresh:
-                if now_ms - sent.left_ms < AGED_MS:
+                if now_ms - sent.opened_ms < AGED_MS:
                     break
                 sent.is_fresh = False
                 self._fresh_count -= 1
@@ -310,7 +312,7 @@ class AgentQueues(Generic[Order]):
         return self._is_below_share(payer) and self.may_open(payer, waiting[1])
 
     def _is_below_share(self, payer: str) -> bool:
-        """Say whether a payer has not used up its share of the sockets that others leave free."""
+        """Say whether a payer's share of the sockets that other payers do not use has room."""
         own = self._open_of.of(payer)
         free = self.open_max - (len(self._open) - own)
         return own < max(1, free // self.payer_share)

@@ -1,4 +1,4 @@
-"""A cached value that callers share. At most one refresh runs at a time, and one per maximum age.
+"""A cached value that callers share; they also share the call that refreshes it.
 
 Reference: features.md (Heartbeats and health); decision fairness-and-long-work.
 """
@@ -18,7 +18,7 @@ class CachedAnswer(Generic[Answer]):
 
     Args:
         ask: returns a new value; one call is in flight at a time.
-        age_max_s: how long a value is returned, seconds from the end of the call that returned it.
+        age_max_s: how long a value is used, seconds after `ask` returned it.
         clock: returns monotonic time in seconds.
     """
 
@@ -38,7 +38,7 @@ class CachedAnswer(Generic[Answer]):
     async def get(self) -> Answer:
         """Return the cached value; refresh it first if it is too old.
 
-        Raises: the exception of `ask`. It is not cached, so the next waiting caller calls `ask`
+        Raises: the exception of `ask`. The error is not cached, so the next caller calls `ask`
         again.
         """
         async with self._refreshing:

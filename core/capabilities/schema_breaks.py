@@ -1,19 +1,19 @@
 """Finds breaking changes between the schemas of two versions of a capability.
 
 A caller sends inputs and reads outputs. A newer version breaks no caller if it accepts every input
-that the older version accepts, and returns only outputs that the older version may return. So the
-older input schema must be within the newer one, and the newer output schema within the older one. A
-schema is within another one if every value that it allows is allowed by the other one.
+that the older version accepts, and returns only outputs that the older version may return. Schema A
+is within schema B if B allows every value that A allows. So the older input schema must be within
+the newer one, and the newer output schema within the older one.
 
 Theory of operation. `_Comparison._within` walks two schemas in parallel: the narrow schema should
-be within the wide one. It reports each rule of the wide schema that the narrow schema does not
-imply, as a gap. If it cannot decide (`oneOf`, `not`, a different `pattern`), it reports an
-undecided gap. A member that a schema neither names nor forbids counts as absent, so a newer version
-may give a meaning to an input that the older version ignored. References (`$ref`) stay within their
-own schema. If the walk returns to two schemas that it is already comparing, it assumes that there
-is no gap; this is correct for all finite values. The work is bounded by `STEPS_MAX` and
-`LEVELS_MAX`. Pure. Reference: features.md (Capability versions), http.md (Versions). Decision
-versions-and-schemas.
+be within the wide one. A rule of the wide schema that the narrow schema does not imply is a *gap*.
+If the walk cannot decide (`oneOf`, `not`, a different `pattern`), it reports an undecided gap. If
+the newer input schema names a property that the older one neither names nor forbids, this is no
+break, although callers may already send such a property: the older version ignored it. References
+(`$ref`) stay within their own schema. If the walk returns to two schemas that it is already
+comparing, it assumes that there is no gap; this is correct, because JSON values are finite. The
+work is bounded by `STEPS_MAX` and `LEVELS_MAX`. No I/O. Reference: features.md (Capability
+versions), http.md (Versions). Decision versions-and-schemas.
 """
 
 from __future__ import annotations
@@ -30,19 +30,21 @@ from core.schemas.schema_cost import resolve_reference
 
 Schema = Any
 
-# The most steps of one comparison; a step takes about 10 us. The rest is reported as undecided.
+# The most steps of one comparison; a step takes about 10 us. Schemas beyond it are reported as
+# undecided.
 STEPS_MAX: Final = 2_000
 BREAKS_MAX: Final = 20
-# The number of items in lists and objects that count as one step.
+# This many list items or object members of a schema cost one more step.
 ITEMS_OF_A_STEP: Final = 32
 _SHOWN_CHARS_MAX: Final = 80
 _REF_HOPS_MAX: Final = 16
-# The deepest nesting of schemas, with `$ref` followed. Each level needs several nested calls.
+# The deepest nesting of schemas, with `$ref` followed. Each level needs several
+# frames of Python's stack.
 LEVELS_MAX: Final = 64
 
 _TYPES: Final = ("null", "boolean", "object", "array", "number", "string")
 # Keywords that do not restrict the values.
-_NOTES: Final = frozenset(
+_ANNOTATIONS: Final = frozenset(
     ("title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly",
      "$comment", "$schema", "$id", "$defs", "definitions", "$anchor")
 )  # fmt: skip
@@ -51,16 +53,18 @@ _CEILINGS: Final = ("maxLength", "maxItems", "maxProperties")
 # Allows every value.
 _ANY: Final[dict[str, Any]] = {}
 _MEMBERS: Final = ("properties", "patternProperties", "additionalProperties")
-# Rules whose effect the comparison does not fully understand.
-_COMPOSED: Final = frozenset(
+# If the narrow schema has one of these rules, its gaps are undecided: the rule may imply the rule
+# that seems to be missing.
+_OPAQUE: Final = frozenset(
     ("allOf", "anyOf", "oneOf", "not", "if", "patternProperties", "dependentRequired",
      "dependentSchemas", "dependencies", "propertyNames", "contains", "prefixItems", "multipleOf",
      "pattern", "unevaluatedProperties", "unevaluatedItems", "$dynamicRef")
 )  # fmt: skip
-# Rules that are compared by their meaning; all other rules must be equal in both schemas.
+# Rules that are compared by their meaning. Any other rule of the wide schema must be equal in the
+# narrow schema.
 _COMPARED: Final = frozenset(
     ("type", "enum", "const", "properties", "required", "additionalProperties", "items", "anyOf",
-     "$ref", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", *_FLOORS, *_CEILINGS)
+     "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", *_FLOORS, *_CEILINGS)
 )  # fmt: skip
 
 
@@ -146,7 +150,7 @@ class _Comparison:
 
     def _within(self, narrow: Schema, wide: Schema, path: str = "") -> list[_Gap]:
         try:
-            narrow, wide = _meant(narrow, self._narrow_root), _meant(wide, self._wide_root)
+            narrow, wide = _resolved(narrow, self._narrow_root), _resolved(wide, self._wide_root)
         except LookupError:
             return [_Gap(path, "a $ref", "a $ref", False)]
         if narrow is False or wide is True or wide == {}:
@@ -162,10 +166,9 @@ class _Comparison:
         if self._steps > STEPS_MAX or len(self._open) >= LEVELS_MAX:
             return [_Gap(path, "more than is compared", "more than is compared", False)]
         self._open.add(pair)
-        # A rule that is not understood here may imply the rule that seems to be missing.
-        is_known = not narrow.keys() & _COMPOSED
+        is_decidable = not narrow.keys() & _OPAQUE
         found = [
-            replace(gap, path=path + gap.path, is_decided=gap.is_decided and is_known)
+            replace(gap, path=path + gap.path, is_decided=gap.is_decided and is_decidable)
             for gap in islice(self._rules(narrow, wide), BREAKS_MAX)
         ]
         self._open.discard(pair)
@@ -173,7 +176,7 @@ class _Comparison:
 
     def _rules(self, narrow: Schema, wide: Schema) -> Iterator[_Gap]:
         """Yield the gaps between two schema objects, rule by rule."""
-        if "anyOf" in narrow and len(narrow.keys() - _NOTES) == 1:
+        if "anyOf" in narrow and len(narrow.keys() - _ANNOTATIONS) == 1:
             for branch in narrow["anyOf"]:
                 yield from self._within(branch, wide)
             return
@@ -186,27 +189,28 @@ class _Comparison:
         yield from _value_gaps(narrow, wide)
         if _values_of(narrow) is not None:
             # The listed values are not checked against the other rules.
-            if wide.keys() - _NOTES - {"type", "enum", "const"}:
+            if wide.keys() - _ANNOTATIONS - {"type", "enum", "const"}:
                 yield _Gap("", "some values", "other rules", False)
             return
         yield from _bound_gaps(narrow, wide)
         yield from self._members(narrow, wide)
-        if "items" in wide and _may_be(narrow, "array"):
+        if "items" in wide and _allows_type(narrow, "array"):
             yield from self._within(narrow.get("items", True), wide["items"], "[]")
-        for name in sorted(wide.keys() - _COMPARED - _NOTES):
+        for name in sorted(wide.keys() - _COMPARED - _ANNOTATIONS):
             if not _is_same(name, narrow, wide):
                 yield _Gap("", _rule(name, narrow), _rule(name, wide), False)
         if "prefixItems" in narrow.keys() - wide.keys():
             yield _Gap("", "prefixItems", "no prefixItems", False)
 
     def _any_of(self, narrow: Schema, wide: Schema) -> Iterator[_Gap]:
-        """Yield an undecided gap, unless one alternative of the wide schema allows all values."""
+        """Yield an undecided gap, unless one of the wide alternatives has no gap."""
+        # `_within` returns the gaps of an alternative; an alternative without gaps is enough.
         if all(self._within(narrow, branch) for branch in wide["anyOf"]):
             kinds = " or ".join(sorted(_types_of(narrow)))
             yield _Gap("", kinds, "one of several forms", False)
 
     def _members(self, narrow: Schema, wide: Schema) -> Iterator[_Gap]:
-        if not _may_be(narrow, "object"):
+        if not _allows_type(narrow, "object"):
             return
         have, want = narrow.get("properties", {}), wide.get("properties", {})
         required = set(narrow.get("required", ()))
@@ -214,8 +218,8 @@ class _Comparison:
             if name not in required:
                 known = "optional" if name in have else "absent"
                 yield _Gap(f".{_shown(name)}", known, "required")
-        beyond_have = narrow.get("additionalProperties", True)
-        beyond_want = wide.get("additionalProperties", True)
+        other_have = narrow.get("additionalProperties", True)
+        other_want = wide.get("additionalProperties", True)
         if "patternProperties" in narrow or "patternProperties" in wide:
             if not all(_is_same(name, narrow, wide) for name in _MEMBERS):
                 yield _Gap("", "patternProperties", "patternProperties", False)
@@ -223,14 +227,14 @@ class _Comparison:
         for name, schema in want.items():
             if name in have:
                 yield from self._within(have[name], schema, f".{_shown(name)}")
-            elif beyond_have not in (True, False):
-                yield from self._within(beyond_have, schema, f".{_shown(name)}")
+            elif other_have not in (True, False):
+                yield from self._within(other_have, schema, f".{_shown(name)}")
         for name in sorted(have.keys() - want.keys()):
-            yield from self._within(have[name], beyond_want, f".{_shown(name)}")
-        if beyond_want is False and beyond_have is not False:
+            yield from self._within(have[name], other_want, f".{_shown(name)}")
+        if other_want is False and other_have is not False:
             yield _Gap("", "any further members", "no further members")
-        elif beyond_want not in (True, False) and beyond_have is not False:
-            yield from self._within(beyond_have, beyond_want, ".*")
+        elif other_want not in (True, False) and other_have is not False:
+            yield from self._within(other_have, other_want, ".*")
 
 
 def _listed_in(schema: Schema) -> int:
@@ -239,7 +243,7 @@ def _listed_in(schema: Schema) -> int:
 
 
 def _of_objects(schema: Schema) -> Schema:
-    """Return a root schema that requires an object, because inputs and results are objects."""
+    """Return a root schema, with the type `object` if it has none: all values are objects."""
     if schema is None or schema is True:
         return {"type": "object"}
     if isinstance(schema, dict) and "$ref" not in schema:
@@ -247,7 +251,7 @@ def _of_objects(schema: Schema) -> Schema:
     return schema
 
 
-def _meant(schema: Schema, root: Schema) -> Schema:
+def _resolved(schema: Schema, root: Schema) -> Schema:
     """Return the schema to which a `$ref` leads, or the schema itself without a `$ref`.
 
     Raises:
@@ -257,7 +261,7 @@ def _meant(schema: Schema, root: Schema) -> Schema:
     for _ in range(_REF_HOPS_MAX):
         if isinstance(schema, bool) or "$ref" not in schema:
             return schema
-        if schema.keys() - _NOTES != {"$ref"}:
+        if schema.keys() - _ANNOTATIONS != {"$ref"}:
             break
         schema = resolve_reference(root, schema["$ref"])
     raise LookupError
@@ -273,7 +277,7 @@ def _is_same(name: str, narrow: Schema, wide: Schema) -> bool:
 
 
 def _types_of(schema: Schema) -> set[str]:
-    """Return the types that a schema allows; "number" includes integers, "integer" only these."""
+    """Return the types that a schema allows; "number" stands for all numbers."""
     given = schema.get("type")
     if given is not None:
         return set(given) if isinstance(given, list) else {given}
@@ -295,15 +299,15 @@ def _type_of(value: Any) -> str:
     return "array" if isinstance(value, list) else "object"
 
 
-def _may_be(schema: Schema, kind: str) -> bool:
+def _allows_type(schema: Schema, kind: str) -> bool:
     kinds = _types_of(schema)
     return kind in kinds or (kind == "number" and "integer" in kinds)
 
 
 def _type_gap(narrow: Schema, wide: Schema) -> _Gap | None:
     have, want = _types_of(narrow), _types_of(wide)
-    held = want | {"integer"} if "number" in want else want
-    if have <= held:
+    allowed = want | {"integer"} if "number" in want else want
+    if have <= allowed:
         return None
     return _Gap("", " or ".join(sorted(have)), " or ".join(sorted(want)))
 
@@ -334,13 +338,13 @@ def _value_gaps(narrow: Schema, wide: Schema) -> Iterator[_Gap]:
 def _bound_gaps(narrow: Schema, wide: Schema) -> Iterator[_Gap]:
     kinds = {"Length": "string", "Items": "array", "Properties": "object"}
     for rule in (*_FLOORS, *_CEILINGS):
-        if rule not in wide or not _may_be(narrow, kinds[rule[3:]]):
+        if rule not in wide or not _allows_type(narrow, kinds[rule[3:]]):
             continue
         least = 0 if rule in _FLOORS else None
         have, want = narrow.get(rule, least), wide[rule]
         if have is None or (have < want if rule in _FLOORS else have > want):
             yield _Gap("", _rule(rule, narrow), _rule(rule, wide))
-    if _may_be(narrow, "number"):
+    if _allows_type(narrow, "number"):
         yield from _range_gaps(narrow, wide, "minimum", "exclusiveMinimum", 1)
         yield from _range_gaps(narrow, wide, "maximum", "exclusiveMaximum", -1)
 

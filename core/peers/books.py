@@ -1,6 +1,6 @@
-"""Compares the orders sent to a peer: the amounts charged there with the amounts received here.
+"""Compares what a peer charged for our orders with what the peer's account here received.
 
-An order is the workflow at the peer that an attempt here has published. Pure.
+An order is a workflow of one node that an attempt here published at the peer. No I/O, no clock.
 Reference: money.md (Work of peers).
 """
 
@@ -28,8 +28,8 @@ class OrderThere(NamedTuple):
     charged_micro: int
 
 
-# The id of an order whose charged and received amounts differ, and the order on both sides; None if
-# that side does not know the order.
+# An order whose charged and received amounts differ: its id, the order here, and the order there.
+# None stands for an order that this side does not know.
 Difference = tuple[str, OrderHere | None, OrderThere | None]
 
 
@@ -37,9 +37,10 @@ Difference = tuple[str, OrderHere | None, OrderThere | None]
 class Comparison:
     """The sums over all orders of a period that have ended on both sides, and the differences.
 
-    `order_count`: orders that the peer knows. `open_orders`: orders that have not ended on both
-    sides. `lost_micro`: the part of `charged_micro` that was not received because the attempt
-    failed here. `differences`: the other orders whose amounts differ.
+    `order_count`: the ended orders that the peer knows. `open_orders`: the number of orders that
+    are open on at least one side. `lost_micro`: what the peer charged for attempts that failed
+    here, less what its account received for them. `differences`: the orders whose amounts differ
+    for any other reason.
     """
 
     order_count: int = 0
@@ -60,8 +61,8 @@ def compare(
 ) -> Comparison:
     """Compare the orders of a period.
 
-    An order belongs to the period in which its attempt ended here. An order that is unknown here
-    belongs to the period in which it was published. So each order is in exactly one period.
+    An order belongs to the period in which its attempt ended here. An order without an ended
+    attempt here belongs to the period in which it was published.
 
     Args:
         here, there: the orders known on each side, by order id; orders of other periods are
@@ -71,21 +72,21 @@ def compare(
     """
     found = Comparison()
     for order_id in sorted(here.keys() | there.keys()):
-        known, other = here.get(order_id), there.get(order_id)
-        at_ms = known.ended_ms if known else other.created_ms if other else 0
+        ours, theirs = here.get(order_id), there.get(order_id)
+        at_ms = ours.ended_ms if ours else theirs.created_ms if theirs else 0
         if not start_ms <= at_ms < end_ms:
             continue
-        if order_id in open_ids or (other is not None and not other.is_ended):
+        if order_id in open_ids or (theirs is not None and not theirs.is_ended):
             found.open_orders += 1
             continue
-        charged_micro = other.charged_micro if other else 0
-        received_micro = known.received_micro if known else 0
-        found.order_count += other is not None
+        charged_micro = theirs.charged_micro if theirs else 0
+        received_micro = ours.received_micro if ours else 0
+        found.order_count += theirs is not None
         found.charged_micro += charged_micro
         found.received_micro += received_micro
-        may_lose = known is not None and known.outcome != "success"
-        if may_lose and charged_micro > received_micro:
+        has_failed_here = ours is not None and ours.outcome != "success"
+        if has_failed_here and charged_micro > received_micro:
             found.lost_micro += charged_micro - received_micro
         elif charged_micro != received_micro:
-            found.differences.append((order_id, known, other))
+            found.differences.append((order_id, ours, theirs))
     return found

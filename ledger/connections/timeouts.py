@@ -1,8 +1,8 @@
-"""Cuts the connection to a server that sends nothing for too long.
+"""Cuts the connection to Postgres when a block of statements exceeds its time limit.
 
-A frozen server, or a lost machine that did not close its connections, never replies. The socket is
-shut down, not closed, and no task is cancelled. So the current statement fails as if the server had
-died, an error that every caller must handle anyway.
+A frozen server never replies, nor does a lost machine that did not close its connections. The
+socket is shut down, and the current statement fails as if the server had died. Every caller handles
+this error anyway, so no task needs to be cancelled.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 
 class cut_after:
-    """Limits how long a `with` block waits for the server; after that its statements fail.
+    """Limits the time of a `with` block with statements; after that its statements fail.
 
-    It is a class, because a generator takes three times as long, and every read uses it.
+    It is a class, because `@contextmanager` takes three times as long, and every read uses it.
 
     Args:
         connection: the connection of the block's statements.
@@ -42,14 +42,14 @@ class cut_after:
 
 async def driver_connection_of(connection: AsyncConnection) -> psycopg.AsyncConnection[Any]:
     """Return the driver's connection under a pooled connection."""
-    line = (await connection.get_raw_connection()).driver_connection
-    assert isinstance(line, psycopg.AsyncConnection)
-    return line
+    driver = (await connection.get_raw_connection()).driver_connection
+    assert isinstance(driver, psycopg.AsyncConnection)
+    return driver
 
 
 def _cut(connection: psycopg.AsyncConnection[Any]) -> None:
     try:
-        with socket.socket(fileno=os.dup(connection.fileno())) as line:
-            line.shutdown(socket.SHUT_RDWR)
+        with socket.socket(fileno=os.dup(connection.fileno())) as duplicate:
+            duplicate.shutdown(socket.SHUT_RDWR)
     except (OSError, psycopg.Error):
         return  # the connection is closed already

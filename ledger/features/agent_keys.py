@@ -15,7 +15,7 @@ from core.timestamps import iso_ms
 from core.trust.identity.agent_keys import KEY_AGE_MS_MIN, KEYS_MAX, key_name
 from ledger.authority import AuthorizedCommand
 from ledger.tables.identity_tables import (
-    ENDED_OVERLAPS,
+    ENDED_FORMER_KEYS,
     FORMER_KEYS,
 )
 from ledger.tables.market_tables import AGENT_IDENTITIES
@@ -108,7 +108,7 @@ def replace_key(
     """
     number = known.key_number
     if known.public_key is not None:
-        batch.put(ENDED_OVERLAPS, did, {"agent_did": did})
+        batch.put(ENDED_FORMER_KEYS, did, {"agent_did": did})
         # A second replacement in one batch: the overlap of the first one ends now.
         before = batch.row(FORMER_KEYS, (did, number - 1))
         if before is not None:

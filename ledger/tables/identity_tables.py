@@ -11,7 +11,8 @@ from ledger.tables.table import Column, Table
 from ledger.tables.writes import NOW, Guard, change, insert, upsert
 
 # The former keys of an agent; the agent's own row has the current one. A former key never becomes
-# current again, because proofs by it would become valid again. valid_until_ms can only decrease.
+# current again, because old signatures made with it would be valid again. valid_until_ms can only
+# decrease.
 FORMER_KEY: Final = Table.of(
     "former_key",
     "agent_did text NOT NULL",
@@ -24,9 +25,10 @@ FORMER_KEY: Final = Table.of(
 )
 
 # All names that were ever registered, each with its last registration. A name is taken until
-# expires_ms. released_ms: when the release was recorded. offered_did: the agent of another owner to
-# which the name is offered. counted_did: the owner towards whose maximum it counts, who has
-# registered or accepted it; an heir is not.
+# expires_ms, or until its owner releases it. released_ms: when the owner released it, or when the
+# service recorded its expiry. offered_did: the agent of another owner to which the name is offered.
+# counted_did: the owner whose maximum of names it uses up, who has registered or accepted it; an
+# inheritance does not change counted_did.
 AGENT_NAME: Final = Table.of(
     "agent_name",
     "name text PRIMARY KEY CHECK (name ~ '^[a-z0-9][a-z0-9-]{1,30}[a-z0-9]$')",
@@ -38,8 +40,9 @@ AGENT_NAME: Final = Table.of(
     "expires_ms bigint NOT NULL CHECK (expires_ms > registered_ms)",
     "released_ms bigint",
 )
-# The heir who gets an agent after it was silent for so many days; the last setting of each agent.
-# owner_did: the owner who set it; it is void if the agent has another owner.
+# The heir who gets an agent after `days` of silence. The table has the latest setting of each
+# agent. owner_did: the owner who set it; the setting is void if the agent has a different owner
+# now.
 INHERITANCE: Final = Table.of(
     "inheritance",
     "agent_did text PRIMARY KEY",
@@ -52,9 +55,10 @@ INHERITANCE: Final = Table.of(
     "set_ms bigint NOT NULL",
     "ended_ms bigint CHECK ((ended_ms IS NULL) = (status = 'armed'))",
 )
-# The guardians that may replace an agent's key; owner_did as above. number: counts the sets of the
-# agent. replaced: sets that were replaced with the agent's own key and are still valid, earliest
-# first. struck_number: the owner has struck out the sets up to this number.
+# The guardians that may replace an agent's key. owner_did: the owner who set them; they are void if
+# the agent has a different owner now. number: counts the sets of the agent. replaced: earlier sets
+# that are still valid, because only the agent's own key signed their replacement; earliest first.
+# struck_number: the owner has invalidated all sets up to this number.
 GUARDIAN_SET: Final = Table.of(
     "guardian_set",
     "agent_did text PRIMARY KEY",
@@ -72,8 +76,9 @@ GUARDIAN_SET: Final = Table.of(
     "CHECK (struck_number < number)",
 )
 # Requests to replace keys, one per agent and new key. pending: signatures are missing; waiting: the
-# delay runs since waiting_ms. signer_keys: the key with which each signer has signed, in the order
-# of signers. agreed: the guardians who have started the delay; NULL: the owner has.
+# delay of delay_ms runs since waiting_ms. signer_keys: the key with which each signer has signed,
+# in the order of `signers`. agreed: the set of guardians whose signatures started the delay; NULL
+# if the owner started it.
 RECOVERY: Final = Table.of(
     "recovery",
     "id uuid PRIMARY KEY",
@@ -95,10 +100,10 @@ RECOVERY: Final = Table.of(
     "CHECK (status <> 'waiting' OR waiting_ms IS NOT NULL)",
 )
 
-# Written before the newest former key: only one former key of a DID is valid beside the current
-# one.
-ENDED_OVERLAPS: Final = change(
-    "ended_overlaps",
+# Ends the validity of earlier former keys. It runs before `FORMER_KEYS` inserts the key that was
+# just replaced: only one former key of an agent is valid beside the current key.
+ENDED_FORMER_KEYS: Final = change(
+    "ended_former_keys",
     FORMER_KEY,
     ["agent_did"],
     key=("agent_did",),
@@ -137,7 +142,7 @@ ENDED_INHERITANCES: Final = change(
     key=("agent_did",),
     where="o.status = 'armed'",
     computed={"ended_ms": NOW},
-    guard=Guard("CB003", "a switch would end twice"),
+    guard=Guard("CB003", "an inheritance would end twice"),
 )
 GUARDIANS: Final = upsert("guardians", GUARDIAN_SET, ("agent_did",), fixed={"set_ms": NOW})
 RECOVERIES: Final = upsert(

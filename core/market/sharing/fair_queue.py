@@ -2,10 +2,10 @@
 
 Theory of operation. Payers with waiting items form a ring. The first payer of the ring has the
 turn: as many of its items as its weight are taken, then it moves to the end of the ring. Between
-two turns of a payer, every other payer has at most one turn. A new payer joins at the end of the
-ring. But if the last payer of the ring has just ended its turn, the new payer is inserted before
-it. So the new payer does not wait for two turns of the same payer. Every operation is O(1). The
-queue stores nothing about items that were taken or dropped, nor about payers without items. Pure.
+two turns of a payer, every other payer has at most one turn, if `may` refuses no item. A new payer
+joins at the end of the ring. But if the payer at the end was the last to be served, the new payer
+is inserted before it: otherwise that payer would be served twice before the new payer once. An
+operation is O(1), except that `take` passes over the payers that `may` refuses. No I/O, no clock.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ WEIGHT_MAX = 1_000
 class _PayerQueue(Generic[Key, Item]):
     """One payer's waiting items, and its turn.
 
-    `turns`: the items that may be taken in one turn. `turns_left`: how many of these are left.
+    `per_turn`: the number of items of one turn. `left`: how many may still be taken in this turn.
     """
 
-    turns: int
-    turns_left: int
+    per_turn: int
+    left: int
     items: OrderedDict[Key, Item] = field(default_factory=OrderedDict)
 
 
@@ -37,8 +37,8 @@ class FairQueue(Generic[Key, Item]):
     """Items by key, taken round robin over payers.
 
     Args:
-        weight_of: returns the weight of a payer: the items that are taken in one turn of the payer,
-            1 to `WEIGHT_MAX`.
+        weight_of: returns the weight of a payer: how many of its items are taken in one turn, 1 to
+            `WEIGHT_MAX`.
     """
 
     def __init__(self, weight_of: Callable[[str], int] = lambda _: 1) -> None:
@@ -84,18 +84,18 @@ class FairQueue(Generic[Key, Item]):
                 continue
             key, item = queue.items.popitem(last=False)
             del self._payers[key]
-            queue.turns_left -= 1
+            queue.left -= 1
             if not queue.items:
                 self._leave(payer, queue)
-            elif queue.turns_left == 0:
-                queue.turns = queue.turns_left = self._weight(payer)
+            elif queue.left == 0:
+                queue.per_turn = queue.left = self._weight(payer)
                 self._ring.move_to_end(payer)
                 self._last = payer
             return item
         return None
 
     def take_of(self, payer: str) -> Item | None:
-        """Remove and return a payer's first item out of turn; None if the payer has no items."""
+        """Remove and return a payer's first item in any turn; None if the payer has no items."""
         queue = self._ring.get(payer)
         return None if queue is None else self.drop(next(iter(queue.items)))
 
@@ -116,12 +116,12 @@ class FairQueue(Generic[Key, Item]):
         return 0 if queue is None else len(queue.items)
 
     def _leave(self, payer: str, queue: _PayerQueue[Key, Item]) -> None:
-        """Remove a payer without items from the ring.
+        """Remove a payer without items from the ring; note it as the last served if its turn began.
 
-        With new items, the payer joins the ring at its end, so it gains no earlier turn.
+        If the payer returns with new items, it joins the ring as a new payer.
         """
         del self._ring[payer]
-        if queue.turns_left < queue.turns:
+        if queue.left < queue.per_turn:
             self._last = payer
 
     def _weight(self, payer: str) -> int:

@@ -1,11 +1,10 @@
-"""Requests drafts from the deployment's language model, within limits.
+"""Requests drafts of workflows from the deployment's language model, within limits.
 
-Theory of operation: each call of the model costs the operator money. So a replica has a maximum of
-concurrent calls, of which a caller gets a share of the free ones, and each caller has a maximum of
-calls per minute. If the model does not answer in time or answers in a wrong form, the caller gets
-the draft that matches words, with a note of the reason. Callers without an account always get the
-draft that matches words: limits per caller do not bound them, because anybody can make new DIDs.
-Decision planning.
+Theory of operation: each call of the model costs the operator money. So a replica limits the
+concurrent calls, and one caller may have only a share of the unused ones, and only a few calls per
+minute. A caller that is over its limits, or for which the model makes no usable draft, gets the
+draft made by matching words, with a note of the reason. Callers without an account always get this
+draft: limits per caller do not bound them, because anyone can make new DIDs. Decision planning.
 """
 
 from __future__ import annotations
@@ -28,14 +27,16 @@ from serve_app.http.compiling import IN_LOOP_BYTES_MAX, in_thread
 
 log = logging.getLogger("callboard.api")
 
+# Callers whose calls of the current minute are counted.
 CALLERS_MAX: Final = 4_096
-# Concurrent calls of one replica, and calls per minute and caller.
+# Concurrent calls of one replica.
 CALLS_MAX: Final = 8
+# Calls of one caller per minute.
 CALLER_RATE: Final = 10
 
 
 class NoModelDraft(Exception):
-    """The model made no usable draft. The text is the reason that callers see."""
+    """The model was not called, or made no usable draft. The caller sees the text as a note."""
 
 
 class ModelDrafts:
@@ -43,9 +44,9 @@ class ModelDrafts:
 
     Args:
         model: the model.
-        settings: the largest draft (nodes), and a caller's share of the free calls.
+        settings: gives `nodes_max`, and the share of the unused calls that a caller may have.
         calls_max: concurrent calls, 1 or more.
-        rate: calls per minute and caller.
+        rate: calls of one caller per minute.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class ModelDrafts:
             NoModelDraft: the caller may not call the model now, or the model gave no usable draft.
         """
         if caller.is_stranger or caller.rate_class == BY_ADDRESS:
-            raise NoModelDraft("the model drafts for callers with an account of their own alone")
+            raise NoModelDraft("the model is used only for callers with an account")
         if not self._places.take(caller.did):
             raise NoModelDraft("the model is busy")
         try:
@@ -92,7 +93,9 @@ class ModelDrafts:
             return await in_thread(caller.did, size, read)
         except ModelUnavailable as error:
             log.warning("no draft by the model did=%s error=%s", caller.did, error)
-            raise NoModelDraft("the model did not answer in time or in its form") from None
+            raise NoModelDraft(
+                "the model did not answer in time, or its answer had a wrong form"
+            ) from None
         except UnusableAnswer as error:
             log.warning("no draft by the model did=%s error=%s", caller.did, error)
             raise NoModelDraft(f"the model's draft is not used: {error}") from None
