@@ -17,6 +17,7 @@ from actors.transport.channel import Channel
 from core.market.ranking import render_reasons
 from core.settings import Settings
 from ledger.features.workflow_reads import (
+    attempt_agent,
     dispatched_nodes,
     have_ended,
     workflow_heads,
@@ -112,6 +113,14 @@ class WorkflowReads:
             workflow_id: in its canonical spelling.
         """
         return await self._dispatched.request((workflow_id, name))
+
+    async def attempt_agent(
+        self, workflow_id: str, name: str, number: int, *, is_verification: bool
+    ) -> str | None:
+        """Return the agent of an attempt or a verification that has ended, None if unknown."""
+        return await attempt_agent(
+            self._reader, workflow_id, name, number, is_verification=is_verification
+        )
 
     async def row(self, workflow_id: str) -> RowDict | None:
         """Return only a workflow's id, status and manifest, None for an unknown workflow.

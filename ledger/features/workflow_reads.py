@@ -18,7 +18,7 @@ from core.workflow.transitions import NodeStatus
 from ledger.reads.prepared import PreparedStatement
 from ledger.reads.reader import LedgerReader, RowDict
 from ledger.reads.stored import IDS, SPENT, WORKFLOWS, StoredWorkflow, WorkflowHead
-from ledger.schema import columns, command, escrow, node, workflow
+from ledger.schema import attempt, columns, command, escrow, node, workflow
 
 # Reads who may see a workflow. This comes before its record, so that callers without the right do
 # not cause reads of results.
@@ -182,6 +182,27 @@ async def dispatched_nodes(
     rows = await reader.lookups.rows(_DISPATCHED, values)
     found = {(str(row["workflow_id"]), row["name"]): row for row in rows}
     return [found.get(key) for key in asked]
+
+
+async def attempt_agent(
+    reader: LedgerReader, workflow_id: str, name: str, number: int, *, is_verification: bool
+) -> str | None:
+    """Return the agent of an attempt or a verification that has ended, None if it is unknown.
+
+    Args:
+        workflow_id: as a canonical UUID.
+        name: the name of the node.
+        number: the number of the attempt or of the verification.
+    """
+    rows = await reader.rows(
+        sql.select(attempt.c.agent_did).where(
+            attempt.c.workflow_id == workflow_id,
+            attempt.c.node == name,
+            attempt.c.attempt == number,
+            attempt.c.kind == ("verify" if is_verification else "primary"),
+        )
+    )
+    return str(rows[0]["agent_did"]) if rows else None
 
 
 async def is_stored_command(reader: LedgerReader, key: str) -> bool:

@@ -11,9 +11,10 @@ import sqlalchemy as sql
 
 from core.canonical import hash_bytes
 from core.errors import ServiceError
-from core.workflow.events import BlobRef, NodeChanged
+from core.workflow.events import AttemptFinished, BlobRef, NodeChanged
 from core.workflow.transitions import NodeStatus
 from ledger.features.workflow_reads import (
+    attempt_agent,
     dispatched_nodes,
     workflow_heads,
     workflow_records,
@@ -207,3 +208,18 @@ async def test_a_look_up_waits_for_no_record(reader: LedgerReader) -> None:
     assert await dispatched_nodes(reader, [(new_id(), "a")]) == [None]
     assert not reading.done()
     reading.cancel()
+
+
+async def test_the_agent_of_an_earlier_attempt_is_read_from_the_history(
+    store: LedgerStore, reader: LedgerReader
+) -> None:
+    flow = Flow(hold=CREDIT)
+    ended = [
+        AttemptFinished("a", number, f"{AGENT}-{number}", "timeout", AT, AT, kind)
+        for number, kind in ((1, "primary"), (2, "primary"), (1, "verify"))
+    ]
+    await store.commit([flow.publish(), flow.advance(*ended)], AT)
+    first = await attempt_agent(reader, flow.id, "a", 1, is_verification=False)
+    assert first == f"{AGENT}-1"
+    assert await attempt_agent(reader, flow.id, "a", 3, is_verification=False) is None
+    assert await attempt_agent(reader, flow.id, "a", 2, is_verification=True) is None

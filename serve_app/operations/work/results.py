@@ -74,20 +74,14 @@ _KNOWN: Final = NodeResultReply(status=NodeStatus.SUCCESS, is_repeat=True)
 class _Dispatched:
     """The dispatch that a token belongs to: an attempt of a node, or a verification of its result.
 
-    `verify_attempt`: the number of the verification; 0 for an attempt.
+    `verify_attempt`: the number of the verification; 0 for an attempt. `agent_did`: the agent that
+    got the dispatch; "" if it is unknown.
     """
 
     node: Mapping[str, Any]
     attempt: int
     verify_attempt: int
-
-    @property
-    def agent_did(self) -> str:
-        """The agent that got the dispatch; "" if the node's row has no agent.
-
-        For an earlier attempt this is the agent of the newest attempt.
-        """
-        return str(self.node["verifier_did" if self.verify_attempt else "agent_did"] or "")
+    agent_did: str
 
 
 @OPERATIONS.add(
@@ -244,10 +238,16 @@ async def _dispatched(call: Call, body: NodeResult) -> tuple[str, _Dispatched]:
         for number in range(newest, max(0, newest - ATTEMPTS_KNOWN_MAX), -1):
             if not is_token(keys, row, number, token, is_verification=is_verification):
                 continue
+            agent_did = row["verifier_did" if is_verification else "agent_did"]
+            if number != newest or agent_did is None:
+                agent_did = await call.services.reads.attempt_agent(
+                    workflow_id, row["name"], number, is_verification=is_verification
+                )
             sent = _Dispatched(
                 row,
                 row["attempt"] if is_verification else number,
                 number if is_verification else 0,
+                agent_did or "",
             )
             _check_agent(body.agent_did, sent)
             return workflow_id, sent
@@ -297,10 +297,7 @@ def _check_agent(agent_did: object, sent: _Dispatched) -> None:
     Raises:
         ServiceError: UNAUTHORIZED.
     """
-    is_newest = sent.verify_attempt or sent.attempt == sent.node["attempt"]
-    if agent_did is None or not is_newest or not sent.agent_did:
-        return
-    if agent_did != sent.agent_did:
+    if agent_did is not None and sent.agent_did and agent_did != sent.agent_did:
         raise ServiceError(
             ErrorCode.UNAUTHORIZED,
             f"got a result of {str(agent_did)[:255]}, expected one of {sent.agent_did}",

@@ -54,6 +54,7 @@ class Rows:
         self.reads = self
         self.judged_in_child: list[str] = []
         self.is_process_broken = False
+        self.attempt = 1
 
     async def dispatched_node(self, workflow_id: str, node: str) -> RowDict | None:
         self.read["node"] += 1
@@ -61,12 +62,18 @@ class Rows:
             "workflow_id": workflow_id,
             "name": node,
             "status": "running",
-            "attempt": 1,
+            "attempt": self.attempt,
             "verify_attempt": 0,
             "agent_did": f"did:net:{node}",
             "verifier_did": None,
             "key_version": 1,
         }
+
+    async def attempt_agent(
+        self, workflow_id: str, name: str, number: int, *, is_verification: bool
+    ) -> str | None:
+        self.read["attempt"] += 1
+        return f"did:net:earlier-{name}"
 
     async def row(self, workflow_id: str) -> RowDict | None:
         self.read["workflow"] += 1
@@ -186,6 +193,18 @@ async def test_results_that_are_taken_leave_their_address_its_calls() -> None:
     for node in "ab" * RATE:
         assert (await api.hand_in(node))[0] == 200
     assert api.count.used == {agent_holder(f"did:net:{node}"): RATE for node in "ab"}
+
+
+async def test_a_late_result_counts_for_the_agent_of_its_own_attempt() -> None:
+    """It counted for the agent of the newest attempt, which could then be refused by its limit."""
+
+    api = Api()
+    api.rows.attempt = 2
+    for _ in range(RATE):
+        assert (await api.hand_in(agentDid="did:net:earlier-a"))[0] == 200
+    assert api.count.used == {agent_holder("did:net:earlier-a"): RATE}
+    assert (await api.hand_in())[0] == 429
+    assert (await api.hand_in("b", agentDid="did:net:b"))[0] == 401
 
 
 # JSON to a scan that only looks where a value ends, and to no parser that builds it.
