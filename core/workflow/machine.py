@@ -123,10 +123,10 @@ class WorkflowMachine:
         Raises `IllegalTransition`, with the state unchanged, for an event that cannot happen in
         this state.
         """
-        decision = Decision()
         workflow = self._workflow
+        decision = workflow.begin_step(event.at_ms)
         if not is_terminal(workflow.status):
-            _RULES[type(event)](workflow, event, decision)
+            _RULES[type(event)](workflow, event)
         return decision
 
     @property
@@ -215,21 +215,21 @@ class WorkflowMachine:
         load_nodes(workflow, nodes, agents_used)
         if at_ms >= self.deadline_ms:
             return self.step(RuntimeExceeded(at_ms))
-        decision = Decision()
-        resume_nodes(workflow, at_ms, decision)
+        decision = workflow.begin_step(at_ms)
+        resume_nodes(workflow)
         return decision
 
 
-def _not_selected(workflow: WorkflowState, event: AgentNotSelected, decision: Decision) -> None:
+def _not_selected(workflow: WorkflowState, event: AgentNotSelected) -> None:
     """Handle the event that no agent, or no verifier, was found for a node."""
     state = find_node(workflow, event.node)
     if state.awaiting is AwaitedSelection.VERIFIER:
-        verifier_not_selected(workflow, state, event.failure, event.at_ms, decision)
+        verifier_not_selected(workflow, state, event.failure)
     else:
-        agent_not_selected(workflow, event, decision)
+        agent_not_selected(workflow, event)
 
 
-_RULES: Final[dict[type, Callable[[WorkflowState, Any, Decision], None]]] = {
+_RULES: Final[dict[type, Callable[[WorkflowState, Any], None]]] = {
     WorkflowAccepted: workflow_accepted,
     AgentSelected: agent_selected,
     AgentNotSelected: _not_selected,

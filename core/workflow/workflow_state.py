@@ -14,8 +14,17 @@ from typing import Any, Final
 
 from core.errors import IllegalTransition, NodeErrorCode
 from core.market.auction import Bid
+from core.workflow.actions import Action, Decision
 from core.workflow.dag import CompiledNode, CompiledWorkflow
-from core.workflow.events import AgentSelected, BlobRef, Failure, NodeChanged, NodeColumns, Verdict
+from core.workflow.events import (
+    AgentSelected,
+    BlobRef,
+    Failure,
+    NodeChanged,
+    NodeColumns,
+    Record,
+    Verdict,
+)
 from core.workflow.terms import NodeTerms
 from core.workflow.transitions import NodeStatus, NodeTrigger, WorkflowStatus, is_terminal
 
@@ -226,6 +235,8 @@ class WorkflowState:
     number of nodes that are dispatched or running. `first_failure`: the error of the first failed
     node, with the node's name as `node`. `started_ms`: when the workflow changed to running; None
     before, and if that was before a restore. `succeeded_ms`: when the workflow succeeded.
+    `at_ms`: the time of the event that the current step handles. `decision`: the decision of this
+    step so far.
     """
 
     workflow_id: str
@@ -243,6 +254,21 @@ class WorkflowState:
     first_failure: dict[str, Any] | None = None
     started_ms: int | None = None
     succeeded_ms: int | None = None
+    at_ms: int = 0
+    decision: Decision = field(default_factory=Decision)
+
+    def begin_step(self, at_ms: int) -> Decision:
+        """Begin a step at a time; return its decision, which the rules fill."""
+        self.at_ms, self.decision = at_ms, Decision()
+        return self.decision
+
+    def record(self, record: Record) -> None:
+        """Add a record to the decision of the current step."""
+        self.decision.records.append(record)
+
+    def perform(self, action: Action) -> None:
+        """Add an action to the decision of the current step."""
+        self.decision.actions.append(action)
 
 
 def find_node(workflow: WorkflowState, name: str) -> NodeState:

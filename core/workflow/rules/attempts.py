@@ -10,7 +10,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from core.errors import NodeErrorCode
-from core.workflow.actions import AwaitResult, Decision, DispatchNode, ScheduleRetry
+from core.workflow.actions import AwaitResult, DispatchNode, ScheduleRetry
 from core.workflow.events import (
     AgentNotSelected,
     AgentSelected,
@@ -63,25 +63,25 @@ from core.workflow.workflow_state import (
 # -- events ----------------------------------------------------------------------------------------
 
 
-def agent_selected(workflow: WorkflowState, event: AgentSelected, decision: Decision) -> None:
+def agent_selected(workflow: WorkflowState, event: AgentSelected) -> None:
     """Open an attempt with the selected agent, if the node can still pay the agent's price."""
     name = event.node
     state = find_awaiting_node(workflow, name, AwaitedSelection.AGENT, NodeTrigger.AGENT_SELECTED)
     if state is None:
         return
-    close_round(state, event.closed, decision)
+    close_round(workflow, state, event.closed)
     limit_micro = agent_price_max_micro(workflow, state)
     price_micro = price_of_attempt(workflow, event)
     if price_micro > limit_micro:
         if limit_micro < state.price_limit_micro:
             # Another node has reserved money since this selection began, so select again.
-            ask_agent(workflow, state, event.at_ms, decision)
+            ask_agent(workflow, state)
         else:
             failure = price_above_limit(event, limit_micro)
-            _selection_failed(workflow, state, failure, event.at_ms, decision)
+            _selection_failed(workflow, state, failure)
         return
     if workflow.status is WorkflowStatus.PENDING:
-        begin_work(workflow, event.at_ms, decision)
+        begin_work(workflow)
     state.status = next_node_status(state.status, NodeTrigger.AGENT_SELECTED)
     workflow.active_count += 1
     agent_timeout_ms = timeout_ms(workflow, state, event.at_ms)
@@ -92,27 +92,25 @@ def agent_selected(workflow: WorkflowState, event: AgentSelected, decision: Deci
     if event.token_price is not None:
         # The locked stake is at most the reservation for the agent (money.md, Slashing).
         stake_micro = min(stake_micro, price_micro)
-    lock_stake(state, stake_micro, decision)
+    lock_stake(workflow, state, stake_micro)
     budget = workflow.budget
     # Do not reduce the reservation, because the next agent may cost more. Include the verifier.
     reserved_micro = price_micro + workflow.terms.get(name, NO_TERMS).verifier_micro
     reserved_micro = max(reserved_micro, budget.reserved_micro(name))
     budget.reserve(name, min(reserved_micro, budget.available_micro(name)))
-    decision.records.append(state.row())
-    decision.actions.append(DispatchNode(name, state.attempt, event.agent_did, agent_timeout_ms))
+    workflow.record(state.row())
+    workflow.perform(DispatchNode(name, state.attempt, event.agent_did, agent_timeout_ms))
 
 
-def agent_not_selected(
-    workflow: WorkflowState, event: AgentNotSelected, decision: Decision
-) -> None:
+def agent_not_selected(workflow: WorkflowState, event: AgentNotSelected) -> None:
     """Handle a failed selection: another round, a wait, a retry, or the end of the node."""
     state = find_awaiting_node(workflow, event.node, AwaitedSelection.AGENT, NodeTrigger.NO_AGENT)
     if state is not None:
-        close_round(state, event.closed, decision)
-        _selection_failed(workflow, state, event.failure, event.at_ms, decision)
+        close_round(workflow, state, event.closed)
+        _selection_failed(workflow, state, event.failure)
 
 
-def work_started(workflow: WorkflowState, event: WorkStarted, decision: Decision) -> None:
+def work_started(workflow: WorkflowState, event: WorkStarted) -> None:
     """Set the node to running, with its start time. This change is not stored."""
     state = find_node(workflow, event.node)
     if state.status is NodeStatus.DISPATCHED and state.attempt == event.attempt:
@@ -120,7 +118,7 @@ def work_started(workflow: WorkflowState, event: WorkStarted, decision: Decision
         state.started_ms = event.at_ms
 
 
-def attempt_accepted(workflow: WorkflowState, event: AttemptAccepted, decision: Decision) -> None:
+def attempt_accepted(workflow: WorkflowState, event: AttemptAccepted) -> None:
     """Keep the attempt open without a request, and schedule its timeout.
 
     An accepted attempt is stored, so that the workflow waits for its result after a restart.
@@ -141,14 +139,14 @@ def attempt_accepted(workflow: WorkflowState, event: AttemptAccepted, decision: 
         state.started_ms = event.started_ms
         state.deadline_ms = due_ms
         state.input_hash = event.input_hash
-        decision.records.append(state.row())
+        workflow.record(state.row())
     awaited = AwaitResult(
         name, event.attempt, event.verify_attempt, event.started_ms, due_ms, state.promised_ms
     )
-    await_result(workflow, awaited, decision)
+    await_result(workflow, awaited)
 
 
-def attempt_succeeded(workflow: WorkflowState, event: AttemptSucceeded, decision: Decision) -> None:
+def attempt_succeeded(workflow: WorkflowState, event: AttemptSucceeded) -> None:
     """Store the agent's result, then request a verifier or pay the agent.
 
     No verifier is requested when the payer ends the attempt itself, because the payer has seen the
@@ -171,13 +169,13 @@ def attempt_succeeded(workflow: WorkflowState, event: AttemptSucceeded, decision
     else:
         unpayable = settle_tokens(workflow, state, event.metrics)
     if unpayable is not None:
-        record_failed_attempt(state, unpayable, "error", event.at_ms, decision)
-        fail_attempt(workflow, state, unpayable, event.at_ms, decision)
+        record_failed_attempt(workflow, state, unpayable, "error")
+        fail_attempt(workflow, state, unpayable)
         return
     state.result_json = event.result_json
     state.result_ref = event.result_ref
     state.metrics = event.metrics
-    decision.records.append(
+    workflow.record(
         AttemptFinished(
             event.node,
             event.attempt,
@@ -194,12 +192,12 @@ def attempt_succeeded(workflow: WorkflowState, event: AttemptSucceeded, decision
         )
     )
     if state.compiled.requires_verification and not is_settled:
-        ask_verifier(workflow, state, decision)
+        ask_verifier(workflow, state)
     else:
-        succeed_node(workflow, state, event.at_ms, decision)
+        succeed_node(workflow, state)
 
 
-def attempt_failed(workflow: WorkflowState, event: AttemptFailed, decision: Decision) -> None:
+def attempt_failed(workflow: WorkflowState, event: AttemptFailed) -> None:
     """End the open attempt, then retry, change the agent or end the node."""
     state = open_attempt(workflow, event.node, event.attempt)
     if state is None:
@@ -211,13 +209,13 @@ def attempt_failed(workflow: WorkflowState, event: AttemptFailed, decision: Deci
     state.started_ms = event.started_ms
     if failure.is_unstaked:
         state.stake_micro = 0
-    record_failed_attempt(state, failure, outcome, event.at_ms, decision)
+    record_failed_attempt(workflow, state, failure, outcome)
     if event.charged_micro:
-        pay_rejection_at_peer(workflow, state, event, decision)
-    fail_attempt(workflow, state, failure, event.at_ms, decision)
+        pay_rejection_at_peer(workflow, state, event)
+    fail_attempt(workflow, state, failure)
 
 
-def retry_due(workflow: WorkflowState, event: RetryDue, decision: Decision) -> None:
+def retry_due(workflow: WorkflowState, event: RetryDue) -> None:
     """Request an agent or a verifier after a back-off or during a wait."""
     state = find_node(workflow, event.node)
     if state.wait_until_ms is None:
@@ -229,34 +227,34 @@ def retry_due(workflow: WorkflowState, event: RetryDue, decision: Decision) -> N
         # The node takes bids now, or the workflow has reached its deadline. The deadline gives a
         # better error than the end of the wait.
         return
-    ask_again(workflow, state, event.at_ms, decision)
+    ask_again(workflow, state)
 
 
-def ask_again(workflow: WorkflowState, state: NodeState, at_ms: int, decision: Decision) -> None:
+def ask_again(workflow: WorkflowState, state: NodeState) -> None:
     """Request a verifier if the node has an unverified result, otherwise an agent."""
     if state.has_unverified_result:
-        ask_verifier(workflow, state, decision)
+        ask_verifier(workflow, state)
     else:
         state.is_retrying = state.attempt > 0
-        ask_agent(workflow, state, at_ms, decision)
+        ask_agent(workflow, state)
 
 
 # -- consequences ----------------------------------------------------------------------------------
 
 
-def await_result(workflow: WorkflowState, awaited: AwaitResult, decision: Decision) -> None:
+def await_result(workflow: WorkflowState, awaited: AwaitResult) -> None:
     """Schedule the accepted attempt's timeout, unless the workflow ends before it."""
     # An agent is not to blame when the workflow reaches its deadline.
     if awaited.due_ms < workflow.deadline_ms:
-        decision.actions.append(awaited)
+        workflow.perform(awaited)
 
 
-def succeed_node(workflow: WorkflowState, state: NodeState, at_ms: int, decision: Decision) -> None:
+def succeed_node(workflow: WorkflowState, state: NodeState) -> None:
     """End a node with its result: pay the agent, and make child nodes ready."""
     name = state.compiled.name
     state.status = next_node_status(state.status, NodeTrigger.RESULT_RECEIVED)
-    free_stake(state, decision)
-    state.completed_ms = at_ms
+    free_stake(workflow, state)
+    state.completed_ms = workflow.at_ms
     state.counts_as = counted_as(state)
     workflow.active_count -= 1
     workflow.unfinished_count -= 1
@@ -265,9 +263,9 @@ def succeed_node(workflow: WorkflowState, state: NodeState, at_ms: int, decision
     workflow.budget.pay(name, state.price_micro)
     workflow.budget.reserve(name, 0)
     state.cost_micro += state.price_micro
-    decision.records.append(state.row())
+    workflow.record(state.row())
     if state.price_micro:
-        decision.records.append(NodePaid(name, state.agent_did or "", state.price_micro))
+        workflow.record(NodePaid(name, state.agent_did or "", state.price_micro))
     state.result_json = state.result_ref = None  # `workflow.results` has it
     state.round_bids = None
     if workflow.first_failure is None:
@@ -275,13 +273,11 @@ def succeed_node(workflow: WorkflowState, state: NodeState, at_ms: int, decision
             waiting = workflow.nodes[child]
             waiting.unmet -= 1
             if waiting.unmet == 0:
-                make_ready(workflow, waiting, at_ms, decision)
-    end_if_done(workflow, at_ms, decision)
+                make_ready(workflow, waiting)
+    end_if_done(workflow)
 
 
-def fail_attempt(
-    workflow: WorkflowState, state: NodeState, failure: Failure, at_ms: int, decision: Decision
-) -> None:
+def fail_attempt(workflow: WorkflowState, state: NodeState, failure: Failure) -> None:
     """End the open attempt without success. The caller has already recorded its history.
 
     The agent is given up when another agent follows at once or the node ends. After a back-off the
@@ -292,7 +288,7 @@ def fail_attempt(
     may_go_on = workflow.first_failure is None
     goes_to_another = may_go_on and _may_replace_agent(workflow, state, failure)
     backs_off = may_go_on and not goes_to_another and _may_back_off(state, failure)
-    free_stake(state, decision, failure, is_given_up=not backs_off)
+    free_stake(workflow, state, failure, is_given_up=not backs_off)
     workflow.active_count -= 1
     state.forget_result()
     state.error = error_of(failure)
@@ -300,11 +296,11 @@ def fail_attempt(
         if failure.verdict is Verdict.LOST:
             state.error = None  # the failure of this service is no error of the node
         state.status = next_node_status(state.status, NodeTrigger.RETRY)
-        ask_agent(workflow, state, at_ms, decision)
+        ask_agent(workflow, state)
     elif backs_off:
-        _back_off(state, failure, at_ms, decision)
+        _back_off(workflow, state, failure)
     else:
-        fail_node(workflow, state, at_ms, decision)
+        fail_node(workflow, state)
 
 
 def _may_replace_agent(workflow: WorkflowState, state: NodeState, failure: Failure) -> bool:
@@ -374,29 +370,27 @@ def _may_back_off(state: NodeState, failure: Failure) -> bool:
     return is_retryable and state.retries_used < state.compiled.max_retries
 
 
-def _back_off(state: NodeState, failure: Failure, at_ms: int, decision: Decision) -> None:
+def _back_off(workflow: WorkflowState, state: NodeState, failure: Failure) -> None:
     """Use up a retry and schedule it after the back-off."""
     state.retries_used += 1
     state.status = next_node_status(state.status, NodeTrigger.RETRY)
-    state.retry_at_ms = at_ms + delay_ms(state.retries_used + 1, failure.retry_after_ms)
+    state.retry_at_ms = workflow.at_ms + delay_ms(state.retries_used + 1, failure.retry_after_ms)
     state.deadline_ms = None
-    decision.records.append(state.row())
-    decision.actions.append(ScheduleRetry(state.compiled.name, state.retry_at_ms))
+    workflow.record(state.row())
+    workflow.perform(ScheduleRetry(state.compiled.name, state.retry_at_ms))
 
 
-def _selection_failed(
-    workflow: WorkflowState, state: NodeState, failure: Failure, at_ms: int, decision: Decision
-) -> None:
+def _selection_failed(workflow: WorkflowState, state: NodeState, failure: Failure) -> None:
     """Handle that no agent takes a ready node: another round, a wait, a retry, or its end."""
     if may_replace_winner(workflow, state, failure):
-        replace_winner(workflow, state, at_ms, decision)
+        replace_winner(workflow, state)
         return
-    if reopen_round(workflow, state, at_ms, decision):
+    if reopen_round(workflow, state):
         return
     capability_id = state.compiled.capability_id
     declined, state.declined = state.declined, None
     is_stand_in = state.is_stand_in or declined is not None
-    if not is_stand_in and wait_for_agent(workflow, state, failure, capability_id, at_ms, decision):
+    if not is_stand_in and wait_for_agent(workflow, state, failure, capability_id):
         return
     has_waited = end_wait(state)
     state.awaiting = AwaitedSelection.NOTHING
@@ -422,6 +416,6 @@ def _selection_failed(
     state.is_retrying = False
     state.status = next_node_status(state.status, NodeTrigger.NO_AGENT)
     if not has_waited and _may_back_off(state, failure):
-        _back_off(state, failure, at_ms, decision)
+        _back_off(workflow, state, failure)
     else:
-        fail_node(workflow, state, at_ms, decision)
+        fail_node(workflow, state)

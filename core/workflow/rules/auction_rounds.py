@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from core.errors import NodeErrorCode
 from core.market.auction import Bid
-from core.workflow.actions import CloseAuction, Decision, SelectBidder
+from core.workflow.actions import CloseAuction, SelectBidder
 from core.workflow.events import AuctionClosed, AuctionOpened, BidsHeard, Failure
 from core.workflow.rules.payment import price_max_micro
 from core.workflow.rules.retry import may_change_agent
@@ -26,13 +26,13 @@ from core.workflow.terms import NO_TERMS
 from core.workflow.workflow_state import AwaitedSelection, NodeState, WorkflowState, find_node
 
 
-def ask_bidder(workflow: WorkflowState, state: NodeState, at_ms: int, decision: Decision) -> None:
+def ask_bidder(workflow: WorkflowState, state: NodeState) -> None:
     """Select the winner of the last round again; open a round if there is no usable winner."""
     if state.agent_did is not None and state.agent_did not in state.agents_tried:
-        action = _select_bidder(workflow, state, at_ms)
+        action = _select_bidder(workflow, state, workflow.at_ms)
         # After a restart the bid is not known. The price is at least the bid, so it is used.
         bid_micro = state.price_micro if state.bid_micro is None else state.bid_micro
-        decision.actions.append(
+        workflow.perform(
             replace(
                 action,
                 holder_did=state.agent_did,
@@ -42,25 +42,25 @@ def ask_bidder(workflow: WorkflowState, state: NodeState, at_ms: int, decision: 
             )
         )
     else:
-        _open_round(workflow, state, at_ms, decision)
+        _open_round(workflow, state)
 
 
-def await_bids(state: NodeState, closes_ms: int, decision: Decision) -> None:
+def await_bids(workflow: WorkflowState, state: NodeState, closes_ms: int) -> None:
     """Request the bids of the open round for the end of its window."""
-    decision.actions.append(CloseAuction(state.compiled.name, state.auction_round, closes_ms))
+    workflow.perform(CloseAuction(state.compiled.name, state.auction_round, closes_ms))
 
 
-def bids_heard(workflow: WorkflowState, event: BidsHeard, decision: Decision) -> None:
+def bids_heard(workflow: WorkflowState, event: BidsHeard) -> None:
     """Request the award of the open round, whose window is over; ignore other rounds."""
     state = find_node(workflow, event.node)
     closes_ms = state.auction_closes_ms
     if closes_ms is None or state.auction_round != event.round:
         return
     state.auction_closes_ms = None
-    _request_award(workflow, state, closes_ms, event.bids, decision)
+    _request_award(workflow, state, closes_ms, event.bids)
 
 
-def close_round(state: NodeState, closed: AuctionClosed | None, decision: Decision) -> None:
+def close_round(workflow: WorkflowState, state: NodeState, closed: AuctionClosed | None) -> None:
     """Record the award of the open round; `closed` is None when the event belongs to no round."""
     if closed is not None:
         assert closed.round == state.auction_round, (closed, state)
@@ -70,17 +70,15 @@ def close_round(state: NodeState, closed: AuctionClosed | None, decision: Decisi
                 state.bid_micro = bid.amount_micro
                 # The stake locks of the bids end with the round.
                 state.round_bids = tuple(replace(one, stake_locked_micro=0) for one in closed.bids)
-        decision.records.append(closed)
+        workflow.record(closed)
 
 
-def cancel_round(state: NodeState, decision: Decision) -> None:
+def cancel_round(workflow: WorkflowState, state: NodeState) -> None:
     """Cancel the open round of a node that ends, if it has one."""
     if state.is_round_open:
         # The round waits for bids, or another node failed while the award was computed.
         name = state.compiled.name
-        decision.records.append(
-            AuctionClosed(name, state.auction_round, None, None, is_cancelled=True)
-        )
+        workflow.record(AuctionClosed(name, state.auction_round, None, None, is_cancelled=True))
         state.is_round_open = False
         state.auction_closes_ms = None
 
@@ -107,17 +105,15 @@ def may_replace_winner(workflow: WorkflowState, state: NodeState, failure: Failu
     )
 
 
-def replace_winner(
-    workflow: WorkflowState, state: NodeState, at_ms: int, decision: Decision
-) -> None:
+def replace_winner(workflow: WorkflowState, state: NodeState) -> None:
     """Open a round that excludes the last winner."""
     assert state.agent_did is not None, state
     state.agents_tried += (state.agent_did,)
     state.is_stand_in = True
-    _open_round(workflow, state, at_ms, decision)
+    _open_round(workflow, state)
 
 
-def reopen_round(workflow: WorkflowState, state: NodeState, at_ms: int, decision: Decision) -> bool:
+def reopen_round(workflow: WorkflowState, state: NodeState) -> bool:
     """Open a round that takes new bids, if no bid of a frozen round can win.
 
     Returns: whether a round was opened.
@@ -125,11 +121,11 @@ def reopen_round(workflow: WorkflowState, state: NodeState, at_ms: int, decision
     if not state.is_stand_in or state.round_bids is None:
         return False
     state.round_bids = None
-    _open_round(workflow, state, at_ms, decision)
+    _open_round(workflow, state)
     return True
 
 
-def _open_round(workflow: WorkflowState, state: NodeState, at_ms: int, decision: Decision) -> None:
+def _open_round(workflow: WorkflowState, state: NodeState) -> None:
     name = state.compiled.name
     terms = workflow.terms.get(name, NO_TERMS)
     reserve_micro = _reserve_micro(workflow, state)
@@ -140,29 +136,29 @@ def _open_round(workflow: WorkflowState, state: NodeState, at_ms: int, decision:
     state.auction_round += 1
     state.is_round_open = True
     is_next_bid = state.is_stand_in and state.round_bids is not None
-    closes_ms = at_ms if is_next_bid else at_ms + state.compiled.auction_window_ms
-    decision.records.append(
+    closes_ms = workflow.at_ms if is_next_bid else workflow.at_ms + state.compiled.auction_window_ms
+    workflow.record(
         AuctionOpened(
             name,
             state.auction_round,
             state.compiled.capability_id,
             reserve_micro,
             terms.stake_bps,
-            at_ms,
+            workflow.at_ms,
             closes_ms,
         )
     )
     if is_next_bid:
-        _request_award(workflow, state, at_ms, state.round_bids or (), decision, is_frozen=True)
+        _request_award(workflow, state, closes_ms, state.round_bids or (), is_frozen=True)
         return
     state.round_bids = None
-    if closes_ms == at_ms:
-        _request_award(workflow, state, at_ms, (), decision)
+    if closes_ms == workflow.at_ms:
+        _request_award(workflow, state, closes_ms, ())
         return
     state.awaiting = AwaitedSelection.NOTHING
     state.auction_closes_ms = closes_ms
-    decision.records.append(state.row())
-    await_bids(state, closes_ms, decision)
+    workflow.record(state.row())
+    await_bids(workflow, state, closes_ms)
 
 
 def _request_award(
@@ -170,13 +166,12 @@ def _request_award(
     state: NodeState,
     closes_ms: int,
     bids: tuple[Bid, ...],
-    decision: Decision,
     *,
     is_frozen: bool = False,
 ) -> None:
     action = _select_bidder(workflow, state, closes_ms)
     action = replace(action, bids=bids, exclude=state.agents_tried, is_frozen=is_frozen)
-    decision.actions.append(action)
+    workflow.perform(action)
 
 
 def _select_bidder(workflow: WorkflowState, state: NodeState, closes_ms: int) -> SelectBidder:

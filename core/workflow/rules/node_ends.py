@@ -14,7 +14,7 @@ from typing import Any
 from core.errors import NodeErrorCode
 from core.market.reputation import Outcome
 from core.market.slashing import is_agents_failure
-from core.workflow.actions import AbortDispatch, Decision
+from core.workflow.actions import AbortDispatch
 from core.workflow.events import CancelRequested, Failure, RuntimeExceeded, Verdict, WorkflowChanged
 from core.workflow.rules.auction_rounds import cancel_round
 from core.workflow.rules.history import record_failed_attempt, record_verification
@@ -31,31 +31,30 @@ from core.workflow.transitions import (
 from core.workflow.workflow_state import AwaitedSelection, NodeState, WorkflowState, error_of
 
 
-def begin_work(workflow: WorkflowState, at_ms: int, decision: Decision) -> None:
+def begin_work(workflow: WorkflowState) -> None:
     """Change a pending workflow to running."""
     workflow.status = next_workflow_status(workflow.status, WorkflowTrigger.WORK_BEGUN)
-    workflow.started_ms = at_ms
-    decision.records.append(WorkflowChanged(workflow.status, at_ms))
+    workflow.started_ms = workflow.at_ms
+    workflow.record(WorkflowChanged(workflow.status, workflow.at_ms))
 
 
-def end_if_done(workflow: WorkflowState, at_ms: int, decision: Decision) -> None:
+def end_if_done(workflow: WorkflowState) -> None:
     """End the workflow if a node has failed and none is active, or if all have succeeded."""
     if workflow.first_failure is not None:
         if workflow.active_count == 0:
             if workflow.status is WorkflowStatus.PENDING:
-                begin_work(workflow, at_ms, decision)
+                begin_work(workflow)
             workflow.status = next_workflow_status(workflow.status, WorkflowTrigger.NODE_FAILED)
-            decision.records.append(
-                WorkflowChanged(workflow.status, at_ms, error=workflow.first_failure)
-            )
+            error = workflow.first_failure
+            workflow.record(WorkflowChanged(workflow.status, workflow.at_ms, error=error))
     elif workflow.unfinished_count == 0:
         trigger = WorkflowTrigger.ALL_NODES_COMPLETE
         workflow.status = next_workflow_status(workflow.status, trigger)
-        workflow.succeeded_ms = at_ms
-        decision.records.append(WorkflowChanged(workflow.status, at_ms))
+        workflow.succeeded_ms = workflow.at_ms
+        workflow.record(WorkflowChanged(workflow.status, workflow.at_ms))
 
 
-def fail_node(workflow: WorkflowState, state: NodeState, at_ms: int, decision: Decision) -> None:
+def fail_node(workflow: WorkflowState, state: NodeState) -> None:
     """End a node that has failed finally; the caller has set its status to `failed`.
 
     The first failed node also ends every node that was not dispatched.
@@ -65,12 +64,12 @@ def fail_node(workflow: WorkflowState, state: NodeState, at_ms: int, decision: D
     assert error is not None
     if error["code"] == NodeErrorCode.AGENT_TIMEOUT:
         state.status = next_node_status(state.status, NodeTrigger.TIMEOUTS_EXHAUSTED)
-    state.completed_ms = at_ms
+    state.completed_ms = workflow.at_ms
     state.counts_as = counted_as(state)
     workflow.unfinished_count -= 1
     workflow.budget.reserve(name, 0)
     state.round_bids = None
-    decision.records.append(state.row())
+    workflow.record(state.row())
     if workflow.first_failure is None:
         workflow.first_failure = {**error, "node": name}
         message = f"node {name!r} failed: {error['code']}"
@@ -78,31 +77,29 @@ def fail_node(workflow: WorkflowState, state: NodeState, at_ms: int, decision: D
         trigger = NodeTrigger.UPSTREAM_FAILED
         for waiting in workflow.nodes.values():
             if waiting.status in (NodeStatus.PENDING, NodeStatus.READY):
-                _end_node(workflow, waiting, decision, trigger=trigger, error=upstream, at_ms=at_ms)
-    end_if_done(workflow, at_ms, decision)
+                _end_node(workflow, waiting, trigger=trigger, error=upstream)
+    end_if_done(workflow)
 
 
-def runtime_exceeded(workflow: WorkflowState, event: RuntimeExceeded, decision: Decision) -> None:
+def runtime_exceeded(workflow: WorkflowState, event: RuntimeExceeded) -> None:
     """End a workflow that has reached its deadline."""
     if workflow.status is WorkflowStatus.PENDING:
-        begin_work(workflow, event.at_ms, decision)
+        begin_work(workflow)
     message = f"the workflow ran longer than {workflow.compiled.max_runtime_ms} ms"
     failure = Failure(NodeErrorCode.WORKFLOW_TIMEOUT, message, Verdict.FINAL)
     workflow.status = next_workflow_status(workflow.status, WorkflowTrigger.RUNTIME_EXCEEDED)
     _end_all_nodes(
         workflow,
         failure,
-        decision,
         trigger=NodeTrigger.RUNTIME_EXCEEDED,
         outcome="timeout",
         reason="timeout",
-        at_ms=event.at_ms,
     )
     error = {"code": str(failure.code), "message": message}
-    decision.records.append(WorkflowChanged(workflow.status, event.at_ms, error=error))
+    workflow.record(WorkflowChanged(workflow.status, event.at_ms, error=error))
 
 
-def cancel_requested(workflow: WorkflowState, event: CancelRequested, decision: Decision) -> None:
+def cancel_requested(workflow: WorkflowState, event: CancelRequested) -> None:
     """End a workflow on request."""
     workflow.status = next_workflow_status(workflow.status, WorkflowTrigger.CANCELLED)
     message = f"the workflow was cancelled: {event.reason}"
@@ -110,13 +107,11 @@ def cancel_requested(workflow: WorkflowState, event: CancelRequested, decision: 
     _end_all_nodes(
         workflow,
         failure,
-        decision,
         trigger=NodeTrigger.WORKFLOW_CANCELLED,
         outcome="discarded",
         reason=event.reason,
-        at_ms=event.at_ms,
     )
-    decision.records.append(
+    workflow.record(
         WorkflowChanged(
             workflow.status,
             event.at_ms,
@@ -128,7 +123,7 @@ def cancel_requested(workflow: WorkflowState, event: CancelRequested, decision: 
 
 
 def abort_attempt(
-    state: NodeState, failure: Failure, decision: Decision, *, outcome: str, reason: str, at_ms: int
+    workflow: WorkflowState, state: NodeState, failure: Failure, *, outcome: str, reason: str
 ) -> None:
     """Abort the open attempt or verification without payment.
 
@@ -136,28 +131,26 @@ def abort_attempt(
         outcome: the outcome in the history of the attempt or verification.
         reason: the reason in the cancellation notice to the agent.
     """
-    free_stake(state, decision)
+    free_stake(workflow, state)
     if not state.has_result:
-        record_failed_attempt(state, failure, outcome, at_ms, decision)
+        record_failed_attempt(workflow, state, failure, outcome)
         agent_did = state.agent_did
     else:
         agent_did = state.verifier_did
         if agent_did is not None:
-            record_verification(state, failure, outcome, at_ms, decision)
+            record_verification(workflow, state, failure, outcome)
     if agent_did is not None:
         name = state.compiled.name
-        decision.actions.append(AbortDispatch(name, state.attempt, agent_did, reason))
+        workflow.perform(AbortDispatch(name, state.attempt, agent_did, reason))
 
 
 def _end_all_nodes(
     workflow: WorkflowState,
     failure: Failure,
-    decision: Decision,
     *,
     trigger: NodeTrigger,
     outcome: str,
     reason: str,
-    at_ms: int,
 ) -> None:
     """End every unfinished node; abort open attempts without payment."""
     error = error_of(failure)
@@ -166,16 +159,14 @@ def _end_all_nodes(
             continue
         was_at_work = state.is_active and not state.has_result
         if state.is_active:
-            abort_attempt(state, failure, decision, outcome=outcome, reason=reason, at_ms=at_ms)
+            abort_attempt(workflow, state, failure, outcome=outcome, reason=reason)
             workflow.active_count -= 1
         state.forget_result()
         _end_node(
             workflow,
             state,
-            decision,
             trigger=trigger,
             error=error,
-            at_ms=at_ms,
             was_at_work=was_at_work,
         )
 
@@ -183,25 +174,23 @@ def _end_all_nodes(
 def _end_node(
     workflow: WorkflowState,
     state: NodeState,
-    decision: Decision,
     *,
     trigger: NodeTrigger,
     error: dict[str, Any],
-    at_ms: int,
     was_at_work: bool = False,
 ) -> None:
     """End a node whose own attempts are not the reason: another node or the workflow ends."""
-    cancel_round(state, decision)
+    cancel_round(workflow, state)
     end_wait(state)
     state.status = next_node_status(state.status, trigger)
     state.awaiting = AwaitedSelection.NOTHING
     state.retry_at_ms = None
     state.error = error
-    state.completed_ms = at_ms
+    state.completed_ms = workflow.at_ms
     state.counts_as = counted_as(state, was_at_work=was_at_work)
     workflow.unfinished_count -= 1
     workflow.budget.reserve(state.compiled.name, 0)
-    decision.records.append(state.row())
+    workflow.record(state.row())
 
 
 def counted_as(state: NodeState, *, was_at_work: bool = False) -> Outcome | None:

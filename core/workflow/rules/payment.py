@@ -14,7 +14,6 @@ from typing import Any
 from core.errors import NodeErrorCode
 from core.market.pricing import cost_micro, price_from_json, price_json, read_tokens
 from core.money import credits_text
-from core.workflow.actions import Decision
 from core.workflow.events import (
     AgentSelected,
     AttemptFailed,
@@ -113,19 +112,15 @@ def payment_line(node: str, verify_attempt: int) -> str:
     return f"{node}#verify" if verify_attempt == 1 else f"{node}#verify{verify_attempt}"
 
 
-def pay_verification(
-    workflow: WorkflowState, state: NodeState, payee_did: str, micro: int, decision: Decision
-) -> None:
+def pay_verification(workflow: WorkflowState, state: NodeState, payee_did: str, micro: int) -> None:
     """Pay for the last verification of a node from its reservation."""
     name = state.compiled.name
     workflow.budget.pay(name, micro)
     state.cost_micro += micro
-    decision.records.append(NodePaid(payment_line(name, state.verify_attempt), payee_did, micro))
+    workflow.record(NodePaid(payment_line(name, state.verify_attempt), payee_did, micro))
 
 
-def pay_rejection_at_peer(
-    workflow: WorkflowState, state: NodeState, event: AttemptFailed, decision: Decision
-) -> None:
+def pay_rejection_at_peer(workflow: WorkflowState, state: NodeState, event: AttemptFailed) -> None:
     """Pay what a peer charged for a result that is not accepted, at most the agreed maximum.
 
     The result was rejected by a verification at the peer, or its agent is revoked. Without this
@@ -139,8 +134,8 @@ def pay_rejection_at_peer(
         state.verify_attempt += 1
         state.verifier_did = state.agent_did
         state.verify_queued_ms = state.verify_dispatched_ms = event.started_ms
-        record_verification(state, None, "rejected", event.at_ms, decision)
-        pay_verification(workflow, state, state.agent_did, micro, decision)
+        record_verification(workflow, state, None, "rejected")
+        pay_verification(workflow, state, state.agent_did, micro)
 
 
 def peer_price_max_micro(workflow: WorkflowState, state: NodeState) -> int:

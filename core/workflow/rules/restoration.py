@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from core.errors import NodeErrorCode
-from core.workflow.actions import AwaitResult, Decision, ScheduleRetry
+from core.workflow.actions import AwaitResult, ScheduleRetry
 from core.workflow.events import AttemptFailed, Failure, NodeChanged, Verdict
 from core.workflow.rules.attempts import ask_again, attempt_failed, await_result
 from core.workflow.rules.auction_rounds import await_bids
@@ -34,10 +34,10 @@ def load_nodes(
     budget.fit({name: budget.reserved_micro(name) for name in active})
 
 
-def resume_nodes(workflow: WorkflowState, at_ms: int, decision: Decision) -> None:
+def resume_nodes(workflow: WorkflowState) -> None:
     """Resume the open work of each node."""
     for state in workflow.nodes.values():
-        _resume_node(workflow, state, at_ms, decision)
+        _resume_node(workflow, state)
 
 
 def _load_node(workflow: WorkflowState, row: NodeChanged, agents_used: Sequence[str]) -> None:
@@ -63,26 +63,26 @@ def _load_node(workflow: WorkflowState, row: NodeChanged, agents_used: Sequence[
         workflow.first_failure = workflow.first_failure or {**(state.error or {}), "node": name}
 
 
-def _resume_node(workflow: WorkflowState, state: NodeState, at_ms: int, decision: Decision) -> None:
+def _resume_node(workflow: WorkflowState, state: NodeState) -> None:
     name = state.compiled.name
     if state.auction_closes_ms is not None:
-        await_bids(state, state.auction_closes_ms, decision)
+        await_bids(workflow, state, state.auction_closes_ms)
     elif state.wait_until_ms is not None:
-        ask_again(workflow, state, at_ms, decision)
+        ask_again(workflow, state)
     elif state.retry_at_ms is not None:
-        decision.actions.append(ScheduleRetry(name, state.retry_at_ms))
+        workflow.perform(ScheduleRetry(name, state.retry_at_ms))
     elif state.has_unverified_result and state.verifier_did is not None:
-        dispatch_verification(state, timeout_ms(workflow, state, at_ms), decision)
+        dispatch_verification(workflow, state, timeout_ms(workflow, state, workflow.at_ms))
     elif state.is_accepted:
-        began_ms = at_ms if state.started_ms is None else state.started_ms
+        began_ms = workflow.at_ms if state.started_ms is None else state.started_ms
         due_ms = workflow.deadline_ms if state.deadline_ms is None else state.deadline_ms
         awaited = AwaitResult(name, state.attempt, 0, began_ms, due_ms, state.promised_ms)
-        await_result(workflow, awaited, decision)
+        await_result(workflow, awaited)
     elif state.is_active:
         message = "the process that waited for the reply ended"
         lost = Failure(NodeErrorCode.AGENT_ERROR, message, Verdict.LOST)
-        began_ms = at_ms if state.dispatched_ms is None else state.dispatched_ms
-        event = AttemptFailed(name, state.attempt, lost, began_ms, at_ms)
-        attempt_failed(workflow, event, decision)
+        began_ms = workflow.at_ms if state.dispatched_ms is None else state.dispatched_ms
+        event = AttemptFailed(name, state.attempt, lost, began_ms, workflow.at_ms)
+        attempt_failed(workflow, event)
     elif state.status is NodeStatus.PENDING and state.unmet == 0:
-        make_ready(workflow, state, at_ms, decision)
+        make_ready(workflow, state)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from core.errors import NodeErrorCode
-from core.workflow.actions import AbortDispatch, Decision
+from core.workflow.actions import AbortDispatch
 from core.workflow.events import AgentRevoked, Failure, Verdict
 from core.workflow.rules.attempts import fail_attempt
 from core.workflow.rules.history import record_verification
@@ -31,35 +31,30 @@ def agents_at_work(workflow: WorkflowState) -> set[str]:
     return found
 
 
-def agent_revoked(workflow: WorkflowState, event: AgentRevoked, decision: Decision) -> None:
+def agent_revoked(workflow: WorkflowState, event: AgentRevoked) -> None:
     """End every open attempt and verification of a revoked agent."""
     for state in workflow.nodes.values():
         if not state.is_active:
             continue
         if state.agent_did == event.agent_did:
-            _end_attempt(workflow, state, event, decision)
+            _end_attempt(workflow, state, event)
         elif state.verifier_did == event.agent_did:
-            _end_verification(workflow, state, event, decision)
+            _end_verification(workflow, state, event)
 
 
-def _end_attempt(
-    workflow: WorkflowState, state: NodeState, event: AgentRevoked, decision: Decision
-) -> None:
+def _end_attempt(workflow: WorkflowState, state: NodeState, event: AgentRevoked) -> None:
     failure = _build_revoked_failure(event.agent_did)
-    at_ms = event.at_ms
-    abort_attempt(state, failure, decision, outcome="discarded", reason=REASON, at_ms=at_ms)
+    abort_attempt(workflow, state, failure, outcome="discarded", reason=REASON)
     state.retry_at_ms = None  # the back-off of a verifier selection
-    fail_attempt(workflow, state, failure, at_ms, decision)
+    fail_attempt(workflow, state, failure)
 
 
-def _end_verification(
-    workflow: WorkflowState, state: NodeState, event: AgentRevoked, decision: Decision
-) -> None:
+def _end_verification(workflow: WorkflowState, state: NodeState, event: AgentRevoked) -> None:
     failure = _build_revoked_failure(event.agent_did)
-    record_verification(state, failure, "discarded", event.at_ms, decision)
+    record_verification(workflow, state, failure, "discarded")
     name = state.compiled.name
-    decision.actions.append(AbortDispatch(name, state.attempt, event.agent_did, REASON))
-    verifier_failed(workflow, state, failure, event.at_ms, decision)
+    workflow.perform(AbortDispatch(name, state.attempt, event.agent_did, REASON))
+    verifier_failed(workflow, state, failure)
 
 
 def _build_revoked_failure(agent_did: str) -> Failure:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from core.errors import IllegalTransition
 from core.market.pricing import FixedPrice
-from core.workflow.actions import Decision, SelectAgent, SelectVerifier
+from core.workflow.actions import SelectAgent, SelectVerifier
 from core.workflow.events import WorkflowAccepted
 from core.workflow.rules.auction_rounds import ask_bidder
 from core.workflow.rules.payment import agent_price_max_micro, verifier_price_max_micro
@@ -19,26 +19,26 @@ from core.workflow.transitions import NodeTrigger, next_node_status
 from core.workflow.workflow_state import AwaitedSelection, NodeState, WorkflowState
 
 
-def workflow_accepted(workflow: WorkflowState, event: WorkflowAccepted, decision: Decision) -> None:
+def workflow_accepted(workflow: WorkflowState, event: WorkflowAccepted) -> None:
     """Make the roots ready. Raises `IllegalTransition` when the workflow was accepted before."""
     if workflow.is_accepted:
         raise IllegalTransition("workflow", workflow.status, "workflow accepted")
     workflow.is_accepted = True
     for name in workflow.compiled.roots:
-        make_ready(workflow, workflow.nodes[name], event.at_ms, decision)
+        make_ready(workflow, workflow.nodes[name])
 
 
-def make_ready(workflow: WorkflowState, state: NodeState, at_ms: int, decision: Decision) -> None:
+def make_ready(workflow: WorkflowState, state: NodeState) -> None:
     """Set a node whose dependencies are complete to ready, and request an agent."""
     state.status = next_node_status(state.status, NodeTrigger.DEPENDENCIES_COMPLETE)
-    ask_agent(workflow, state, at_ms, decision)
+    ask_agent(workflow, state)
 
 
-def ask_agent(workflow: WorkflowState, state: NodeState, at_ms: int, decision: Decision) -> None:
+def ask_agent(workflow: WorkflowState, state: NodeState) -> None:
     """Request the selection of the next attempt's agent."""
     node = state.compiled
     if node.is_auction:
-        ask_bidder(workflow, state, at_ms, decision)
+        ask_bidder(workflow, state)
         return
     exclude = state.agents_tried
     if state.declined is not None and state.agent_did is not None:
@@ -58,7 +58,7 @@ def ask_agent(workflow: WorkflowState, state: NodeState, at_ms: int, decision: D
     if isinstance(terms.price, FixedPrice) and (target is None or allow_fallback):
         # Only a target agent may cost more than the capability's registered price.
         state.price_limit_micro = min(state.price_limit_micro, terms.price.micro)
-    decision.actions.append(
+    workflow.perform(
         SelectAgent(
             node.name,
             node.capability_id,
@@ -81,7 +81,7 @@ def ask_agent(workflow: WorkflowState, state: NodeState, at_ms: int, decision: D
     )
 
 
-def ask_verifier(workflow: WorkflowState, state: NodeState, decision: Decision) -> None:
+def ask_verifier(workflow: WorkflowState, state: NodeState) -> None:
     """Request the selection of a verifier for the agent's result."""
     assert state.agent_did is not None
     tried = state.verifiers_tried
@@ -89,7 +89,7 @@ def ask_verifier(workflow: WorkflowState, state: NodeState, decision: Decision) 
         tried += (state.verifier_did,)
     state.awaiting = AwaitedSelection.VERIFIER
     state.price_limit_micro = verifier_price_max_micro(workflow, state)
-    decision.actions.append(
+    workflow.perform(
         SelectVerifier(
             state.compiled.name,
             state.compiled.verifier_capability_id,

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from core.errors import NodeErrorCode
 from core.market.slashing import is_agents_failure
-from core.workflow.actions import Decision
 from core.workflow.events import Failure, StakeFreed, StakeLocked, Verdict
-from core.workflow.workflow_state import NodeState
+from core.workflow.workflow_state import NodeState, WorkflowState
 
 
-def lock_stake(state: NodeState, micro: int, decision: Decision) -> None:
+def lock_stake(workflow: WorkflowState, state: NodeState, micro: int) -> None:
     """Lock a part of the agent's stake with the new attempt.
 
     Args:
@@ -25,12 +24,12 @@ def lock_stake(state: NodeState, micro: int, decision: Decision) -> None:
     if micro:
         state.stake_micro = micro
         name = state.compiled.name
-        decision.records.append(StakeLocked(name, state.attempt, state.agent_did, micro))
+        workflow.record(StakeLocked(name, state.attempt, state.agent_did, micro))
 
 
 def free_stake(
+    workflow: WorkflowState,
     state: NodeState,
-    decision: Decision,
     failure: Failure | None = None,
     *,
     is_given_up: bool = False,
@@ -43,7 +42,7 @@ def free_stake(
     """
     if state.stake_micro:
         assert state.agent_did is not None, state
-        decision.records.append(
+        workflow.record(
             StakeFreed(
                 state.compiled.name,
                 state.attempt,

@@ -11,7 +11,7 @@ Reference: features.md (Verification), money.md (Verifiers).
 from __future__ import annotations
 
 from core.errors import NodeErrorCode
-from core.workflow.actions import Decision, DispatchNode, ScheduleRetry
+from core.workflow.actions import DispatchNode, ScheduleRetry
 from core.workflow.events import Failure, Verdict, VerificationFinished, VerifierSelected
 from core.workflow.rules.attempts import fail_attempt, succeed_node
 from core.workflow.rules.history import record_verification
@@ -35,7 +35,7 @@ from core.workflow.workflow_state import (
 )
 
 
-def verifier_selected(workflow: WorkflowState, event: VerifierSelected, decision: Decision) -> None:
+def verifier_selected(workflow: WorkflowState, event: VerifierSelected) -> None:
     """Open a verification with the selected verifier, if the node can still pay its price."""
     state = find_awaiting_node(
         workflow, event.node, AwaitedSelection.VERIFIER, NodeTrigger.RESULT_RECEIVED
@@ -45,10 +45,10 @@ def verifier_selected(workflow: WorkflowState, event: VerifierSelected, decision
     limit_micro = verifier_price_max_micro(workflow, state)
     if event.price_micro > limit_micro:
         if limit_micro < state.price_limit_micro:
-            ask_verifier(workflow, state, decision)
+            ask_verifier(workflow, state)
         else:
             failure = price_above_limit(event, limit_micro)
-            verifier_not_selected(workflow, state, failure, event.at_ms, decision)
+            verifier_not_selected(workflow, state, failure)
         return
     end_wait(state)
     state.declined = None
@@ -66,19 +66,17 @@ def verifier_selected(workflow: WorkflowState, event: VerifierSelected, decision
     reserved_micro = workflow.budget.reserved_micro(event.node)
     reserved_micro = max(state.price_micro + event.price_micro, reserved_micro)
     workflow.budget.reserve(event.node, reserved_micro)
-    decision.records.append(state.row())
-    dispatch_verification(state, verifier_timeout_ms, decision)
+    workflow.record(state.row())
+    dispatch_verification(workflow, state, verifier_timeout_ms)
 
 
-def verifier_not_selected(
-    workflow: WorkflowState, state: NodeState, failure: Failure, at_ms: int, decision: Decision
-) -> None:
+def verifier_not_selected(workflow: WorkflowState, state: NodeState, failure: Failure) -> None:
     """Handle a failed selection of a verifier: a wait, a retry, or the end of the attempt."""
     capability_id = state.compiled.verifier_capability_id
     declined, state.declined = state.declined, None
     if declined is not None:
         failure, state.verifier_did = declined, None  # no other verifier can judge now
-    elif wait_for_agent(workflow, state, failure, capability_id, at_ms, decision):
+    elif wait_for_agent(workflow, state, failure, capability_id):
         return
     has_waited = end_wait(state)
     state.awaiting = AwaitedSelection.NOTHING
@@ -89,20 +87,22 @@ def verifier_not_selected(
     if may_pass and not has_waited and state.verify_retries_used < state.compiled.max_retries:
         state.verify_retries_used += 1
         delay = delay_ms(state.verify_retries_used + 1, failure.retry_after_ms)
-        state.retry_at_ms = at_ms + delay
-        decision.records.append(state.row())
-        decision.actions.append(ScheduleRetry(state.compiled.name, state.retry_at_ms))
+        state.retry_at_ms = workflow.at_ms + delay
+        workflow.record(state.row())
+        workflow.perform(ScheduleRetry(state.compiled.name, state.retry_at_ms))
         return
     code = NodeErrorCode.VERIFIER_UNAVAILABLE
     if failure.code is NodeErrorCode.BUDGET_EXCEEDED:
         code = NodeErrorCode.BUDGET_EXCEEDED
     unverified = Failure(code, failure.message, Verdict.FINAL)
-    fail_attempt(workflow, state, unverified, at_ms, decision)
+    fail_attempt(workflow, state, unverified)
 
 
-def dispatch_verification(state: NodeState, verifier_timeout_ms: int, decision: Decision) -> None:
+def dispatch_verification(
+    workflow: WorkflowState, state: NodeState, verifier_timeout_ms: int
+) -> None:
     """Send the result to the node's verifier."""
-    decision.actions.append(
+    workflow.perform(
         DispatchNode(
             state.compiled.name,
             state.attempt,
@@ -113,9 +113,7 @@ def dispatch_verification(state: NodeState, verifier_timeout_ms: int, decision: 
     )
 
 
-def verification_finished(
-    workflow: WorkflowState, event: VerificationFinished, decision: Decision
-) -> None:
+def verification_finished(workflow: WorkflowState, event: VerificationFinished) -> None:
     """Pay the verifier and apply its verdict, or handle its failure."""
     state = find_node(workflow, event.node)
     if not is_open(state, event.attempt, event.verify_attempt):
@@ -125,14 +123,14 @@ def verification_finished(
     if failure is not None:
         is_timeout = failure.code is NodeErrorCode.AGENT_TIMEOUT
         outcome = "timeout" if is_timeout else "error"
-        record_verification(state, failure, outcome, event.at_ms, decision)
-        verifier_failed(workflow, state, failure, event.at_ms, decision)
+        record_verification(workflow, state, failure, outcome)
+        verifier_failed(workflow, state, failure)
         return
     outcome = "success" if event.approved else "rejected"
-    record_verification(state, None, outcome, event.at_ms, decision)
-    _pay_verifier(workflow, state, decision)
+    record_verification(workflow, state, None, outcome)
+    _pay_verifier(workflow, state)
     if event.approved:
-        succeed_node(workflow, state, event.at_ms, decision)
+        succeed_node(workflow, state)
         return
     message = f"the verifier did not approve the result of attempt {state.attempt}"
     # An untrusted verifier may belong to the payer. A verifier that the payer has chosen may be an
@@ -141,33 +139,31 @@ def verification_finished(
     rejected = Failure(
         NodeErrorCode.VERIFICATION_REJECTED, message, Verdict.RETRYABLE, is_spared=is_spared
     )
-    fail_attempt(workflow, state, rejected, event.at_ms, decision)
+    fail_attempt(workflow, state, rejected)
 
 
-def verifier_failed(
-    workflow: WorkflowState, state: NodeState, failure: Failure, at_ms: int, decision: Decision
-) -> None:
+def verifier_failed(workflow: WorkflowState, state: NodeState, failure: Failure) -> None:
     """Replace a verifier that failed finally, retry later, or end the attempt."""
     did = state.verifier_did
     assert did is not None
     state.verifier_price_micro = 0
     if failure.is_declined and state.verify_attempt < MOVES_MAX:
         state.declined = failure
-        ask_verifier(workflow, state, decision)
+        ask_verifier(workflow, state)
         return
     state.verifier_did = None
     if failure.verdict is Verdict.FINAL_FOR_AGENT:
         state.verifiers_tried += (did,)
         if len(state.verifiers_tried) < AGENTS_PER_NODE_MAX:
-            ask_verifier(workflow, state, decision)
+            ask_verifier(workflow, state)
             return
-    verifier_not_selected(workflow, state, failure, at_ms, decision)
+    verifier_not_selected(workflow, state, failure)
 
 
-def _pay_verifier(workflow: WorkflowState, state: NodeState, decision: Decision) -> None:
+def _pay_verifier(workflow: WorkflowState, state: NodeState) -> None:
     assert state.verifier_did is not None
     if state.verifier_price_micro:
         micro = state.verifier_price_micro
-        pay_verification(workflow, state, state.verifier_did, micro, decision)
+        pay_verification(workflow, state, state.verifier_did, micro)
     state.verifier_did = None
     state.verifier_price_micro = 0

@@ -9,7 +9,7 @@ agent-health-and-waiting.
 from __future__ import annotations
 
 from core.json_text import read_json, write_json
-from core.workflow.actions import AwaitAgent, Decision
+from core.workflow.actions import AwaitAgent
 from core.workflow.events import Failure
 from core.workflow.workflow_state import (
     CHOICE,
@@ -25,8 +25,6 @@ def wait_for_agent(
     state: NodeState,
     failure: Failure,
     capability_id: str,
-    at_ms: int,
-    decision: Decision,
 ) -> bool:
     """Start or continue a node's wait after a failed selection.
 
@@ -34,20 +32,20 @@ def wait_for_agent(
     """
     until_ms = state.wait_until_ms
     if until_ms is None:
-        until_ms = min(at_ms + state.compiled.wait_for_agent_ms, workflow.deadline_ms)
-    if not failure.is_passing or at_ms >= until_ms:
+        until_ms = min(workflow.at_ms + state.compiled.wait_for_agent_ms, workflow.deadline_ms)
+    if not failure.is_passing or workflow.at_ms >= until_ms:
         return False
     state.awaiting = AwaitedSelection.NOTHING
     state.is_retrying = False
     is_first = state.wait_until_ms is None
     if is_first:
         state.wait_until_ms = state.retry_at_ms = until_ms
-        told = {"reason": failure.message, "sinceMs": at_ms}
+        told = {"reason": failure.message, "sinceMs": workflow.at_ms}
         kept = {WAITING_FOR: told, CHOICE: state.selection_json}
         state.selection_json = write_json(kept).decode()
     if is_first or state.compiled.is_auction:  # a later round of the auction has just been closed
-        decision.records.append(state.row())
-    decision.actions.append(AwaitAgent(state.compiled.name, capability_id, until_ms))
+        workflow.record(state.row())
+    workflow.perform(AwaitAgent(state.compiled.name, capability_id, until_ms))
     return True
 
 
