@@ -20,14 +20,15 @@ from core.message import Message
 from core.money import micro_from_credits
 from core.schemas.value_schema import ValueSchema
 from core.trust.signatures import is_signed_by, result_message
+from core.workflow.actions import AwaitResult, DispatchNode
 from core.workflow.events import (
     AttemptAccepted,
+    AttemptFailed,
     AttemptSucceeded,
     Event,
     Failure,
     Verdict,
     VerificationFinished,
-    failed_event,
 )
 from core.workflow.verdict import Accepted, Success, find_verdict, judge_reply
 
@@ -108,14 +109,23 @@ def build_failed_event(
         started_ms: when the request was sent, Unix milliseconds.
         at_ms: when the order failed, Unix milliseconds.
     """
-    return failed_event(
-        order.node,
-        order.attempt,
-        spare_refusal(order, failure),
-        verify_attempt=order.verify_attempt,
-        started_ms=started_ms,
-        at_ms=at_ms,
-    )
+    return failed_event(order, spare_refusal(order, failure), started_ms, at_ms)
+
+
+def failed_event(
+    of: DispatchOrder | DispatchNode | AwaitResult, failure: Failure, started_ms: int, at_ms: int
+) -> Event:
+    """Return the event of a failed attempt or verification.
+
+    Args:
+        of: names the attempt or the verification.
+        started_ms, at_ms: when it was sent and when it failed, Unix milliseconds.
+    """
+    if of.verify_attempt:
+        return VerificationFinished(
+            of.node, of.attempt, False, failure, started_ms, at_ms, of.verify_attempt
+        )
+    return AttemptFailed(of.node, of.attempt, failure, started_ms, at_ms)
 
 
 def spare_refusal(order: DispatchOrder, failure: Failure) -> Failure:

@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from msgspec.structs import replace
-
 from actors.directory.peer_directory import PeerDirectory
 from actors.dispatch.order_inputs import mapped_sources
 from actors.ports import (
@@ -22,6 +20,7 @@ from actors.ports import (
     DispatchPort,
     InputSources,
 )
+from actors.values.reply_events import failed_event
 from actors.workflows.running_workflow import RunningWorkflow
 from core.errors import NodeErrorCode
 from core.market.no_candidates import UNHEALTHY
@@ -35,7 +34,6 @@ from core.workflow.events import (
     Failure,
     Verdict,
     VerificationFinished,
-    failed_event,
 )
 from core.workflow.machine import WorkflowMachine
 from core.workflow.peer_orders import OrderTerms
@@ -143,7 +141,7 @@ def build_order(
     machine = run.machine
     node = machine.compiled.nodes[action.node]
     if entry is None:
-        return build_failure_event(action, _deregistered_failure(action.agent_did), now_ms)
+        return failed_event(action, _deregistered_failure(action.agent_did), now_ms, now_ms)
     capability_id = node.capability_id
     verify_attempt = action.verify_attempt
     promised_ms = machine.node(action.node).promised_ms
@@ -217,30 +215,22 @@ def _input_sources(
 def rebuild_accepted_orders(
     run: RunningWorkflow, entry_of: Callable[[str], AgentEntry | None], now_ms: int
 ) -> list[DispatchOrder]:
-    """Return the accepted, unfinished orders of a restored workflow.
+    """Return the accepted, unfinished orders of a restored workflow, without their inputs.
 
-    Another process sent these orders. The rebuilt ones have only the fields that are needed to hold
-    them and to cancel them. Orders of agents that have been deregistered are left out.
+    Another process sent these orders. Orders of agents that have been deregistered are left out.
     """
     machine = run.machine
     orders = []
-    for name, node in machine.compiled.nodes.items():
+    for name in machine.compiled.nodes:
         state = machine.node(name)
         entry = entry_of(state.agent_did) if state.is_accepted and state.agent_did else None
         if entry is None:
             continue
         due_ms = machine.deadline_ms if state.deadline_ms is None else state.deadline_ms
-        order = _rebuild_order(run, name, entry.did, max(1, due_ms - now_ms))
-        own = replace(
-            order,
-            url=entry.url,
-            cancel_url=entry.cancel_url,
-            secret=entry.secret,
-            public_key=entry.public_key,
-            input_schema=entry.input_schemas.get(node.capability_id, ""),
-            output_schema=entry.output_schemas.get(node.capability_id, ""),
-        )
-        orders.append(own)
+        action = DispatchNode(name, state.attempt, entry.did, max(1, due_ms - now_ms))
+        order = build_order(run, action, entry, now_ms)
+        assert isinstance(order, DispatchOrder), order
+        orders.append(order.without_inputs())
     return orders
 
 
@@ -254,26 +244,19 @@ def rebuild_order_to_judge(run: RunningWorkflow, name: str) -> DispatchOrder | N
     state, node = run.machine.node(name), run.machine.compiled.nodes[name]
     if not state.is_accepted or state.has_result or state.agent_did is None:
         return None
-    order = _rebuild_order(run, name, state.agent_did, node.timeout_ms)
-    return replace(order, output_schema=UNREAD_SCHEMA)
-
-
-def _rebuild_order(
-    run: RunningWorkflow, name: str, agent_did: str, timeout_ms: int
-) -> DispatchOrder:
-    """Return the order of a node's open attempt, without the agent's URLs and secret."""
     return DispatchOrder(
         workflow_id=run.workflow_id,
         task_id=run.task_id,
         payer_did=run.payer_did,
         node=name,
-        attempt=run.machine.node(name).attempt,
-        capability_id=run.machine.compiled.nodes[name].capability_id,
-        agent_did=agent_did,
+        attempt=state.attempt,
+        capability_id=node.capability_id,
+        agent_did=state.agent_did,
         url="",
         cancel_url="",
         secret=None,
-        timeout_ms=timeout_ms,
+        timeout_ms=node.timeout_ms,
+        output_schema=UNREAD_SCHEMA,
     )
 
 
@@ -285,33 +268,14 @@ def build_timeout_event(action: AwaitResult) -> Event:
         f"accepted, but no result came within {waited_ms} ms",
         is_spared=waited_ms < action.promised_ms,
     )
-    return failed_event(
-        action.node,
-        action.attempt,
-        failure,
-        verify_attempt=action.verify_attempt,
-        started_ms=action.started_ms,
-        at_ms=action.due_ms,
-    )
-
-
-def build_failure_event(action: DispatchNode, failure: Failure, now_ms: int) -> Event:
-    """Return the event of a dispatch that was not sent."""
-    return failed_event(
-        action.node,
-        action.attempt,
-        failure,
-        verify_attempt=action.verify_attempt,
-        started_ms=now_ms,
-        at_ms=now_ms,
-    )
+    return failed_event(action, failure, action.started_ms, action.due_ms)
 
 
 def build_unstaked_event(action: DispatchNode, now_ms: int) -> Event:
     """Return the event of an attempt that is not sent because its stake was not locked."""
     message = f"the stake of {action.agent_did} was locked by other work"
     failure = Failure(NodeErrorCode.NO_CANDIDATE, message, is_unstaked=True)
-    return build_failure_event(action, failure, now_ms)
+    return failed_event(action, failure, now_ms, now_ms)
 
 
 def _deregistered_failure(agent_did: str) -> Failure:

@@ -235,27 +235,6 @@ class VerificationFinished(Message, frozen=True):
     verify_attempt: int | None = None
 
 
-def failed_event(
-    node: str,
-    attempt: int,
-    failure: Failure,
-    *,
-    verify_attempt: int,
-    started_ms: int,
-    at_ms: int,
-) -> AttemptFailed | VerificationFinished:
-    """Return the event of a failed attempt, or of its failed verification.
-
-    Args:
-        verify_attempt: the number of the verification; 0 for the attempt itself.
-    """
-    if verify_attempt:
-        return VerificationFinished(
-            node, attempt, False, failure, started_ms, at_ms, verify_attempt
-        )
-    return AttemptFailed(node, attempt, failure, started_ms, at_ms)
-
-
 class RetryDue(Message, frozen=True):
     """The delay before the node's next attempt or verification is over.
 
