@@ -45,7 +45,7 @@ WHERE a.agent_did = :did AND starts_with(a.agent_did, 'did:callboard:clearing-')
     AND a.kind = 'primary' AND a.completed_ms >= :start AND a.completed_ms < :end
 """
 _PAGE: Final = sql.text(f"{_ORDERS} AND a.id < :before ORDER BY a.id DESC LIMIT :most")
-_ENDED: Final = sql.text(f"{_ORDERS} ORDER BY a.completed_ms, a.id LIMIT :most")
+ENDED_ORDERS: Final = sql.text(f"{_ORDERS} ORDER BY a.completed_ms, a.id LIMIT :most")
 _OPEN: Final = sql.text(
     """
     SELECT n.workflow_id, n.name AS node, n.attempt
@@ -132,7 +132,7 @@ async def ended_orders(
 ) -> dict[str, RowDict]:
     """Return a clearing account's orders that ended in a period by order id, oldest first."""
     values = {"did": clearing_did, "start": start_ms, "end": end_ms, "most": limit}
-    return {_order_id(row): row for row in await reader.rows(_ENDED, values)}
+    return {_order_id(row): row for row in await reader.rows(ENDED_ORDERS, values)}
 
 
 async def open_order_ids(reader: LedgerReader, clearing_did: str) -> set[str]:

@@ -8,14 +8,13 @@ from __future__ import annotations
 import logging
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Final
-from urllib.parse import quote
+from typing import Any
 
-from actors.routing.peer_client import unusable
+from actors.routing.peer_books import check_orders
 from actors.routing.peer_heartbeats import HEARTBEAT_PATH, own_heartbeat, take_signed_heartbeat
 from core.errors import ErrorCode, ServiceError
 from core.money import credits_number, micro_from_credits
-from core.peers.books import OrderHere, OrderThere, compare
+from core.peers.books import OrderHere, OrderThere
 from core.peers.documents import (
     DEPLOYMENT_DID,
     HEARTBEAT_BYTES_MAX,
@@ -50,12 +49,9 @@ from core.records.api.record import Removed
 from core.timestamps import iso_ms, unix_ms
 from core.trust.access import DEPOSIT, FEDERATE, READ_TRUST
 from core.trust.signatures import key_bytes
-from core.workflow.peer_orders import ORDER_INTENT
 from ledger.features.own_state import read_own_did, read_own_identity, read_trust_events
 from ledger.features.peer_money import (
     SettlePeer,
-    ended_orders,
-    open_order_ids,
     order_rows,
     order_sums,
 )
@@ -251,14 +247,6 @@ def _record(declared: type[Peer], row: RowDict, **others: Any) -> dict[str, Any]
     )
 
 
-# The most orders of each side that a check compares, and the orders that one request to the peer
-# returns.
-_CHECKED_MAX: Final = 10_000
-_PAGE: Final = 100
-# The largest expected difference between the clocks of both sides, and between the end of an
-# attempt and its commit.
-_SKEW_MS: Final = 120_000
-
 log = logging.getLogger("callboard.peers")
 
 
@@ -320,43 +308,17 @@ async def balance(call: Call) -> Json:
     errors=(ErrorCode.CONFLICT, ErrorCode.AGENT_UNAVAILABLE),
 )
 async def check(call: Call) -> Json:
-    """Compare the orders of a period with the peer's books, order by order.
-
-    1. Read the attempts that ended here in the period.
-    2. Read the peer's orders of the period. Read missing orders by their keys if they were paid
-       here or began before the period.
-    3. Read the attempts that are open here.
-    4. If the peer has further orders, read the attempts that ended here later.
-
-    The order matters: an order that the peer has charged in step 2 is open in step 3, or has ended
-    by then.
-    """
-    row, reader = await _known_peer(call), call.services.reader
+    """Compare the orders of a period with the peer's books, order by order."""
+    row, services = await _known_peer(call), call.services
     start_ms, end_ms = _period(call, call.given(CheckQuery))
-    did, until_ms = row["clearing_did"], min(end_ms, call.services.now_ms())
-    first_ms = start_ms - _SKEW_MS
-    ended = await ended_orders(reader, did, first_ms, until_ms, limit=_CHECKED_MAX + 1)  # 1
-    if len(ended) > _CHECKED_MAX:
-        raise _too_many()
-    times = f"startTime={iso_ms(max(0, first_ms))}&endTime={iso_ms(until_ms + _SKEW_MS)}"
-    there = await _orders_there(call, row, times)  # 2
-    missing = [
-        order_id
-        for order_id, one in ended.items()
-        if order_id not in there and (one["received_micro"] or one["started_ms"] < first_ms)
-    ]
-    for order_id in missing[:_PAGE]:
-        there |= await _orders_there(call, row, f"idempotencyKey={order_id}")
-    open_ids = await open_order_ids(reader, did)  # 3
-    if there.keys() - ended.keys() - open_ids:  # 4
-        now_ms = call.services.now_ms()
-        later = (min(until_ms, now_ms - _SKEW_MS), now_ms + _SKEW_MS)
-        ended |= await ended_orders(reader, did, *later, limit=_CHECKED_MAX)
-    here = {
-        order_id: OrderHere(one["outcome"], one["completed_ms"], one["received_micro"])
-        for order_id, one in ended.items()
-    }
-    compared = compare(here, there, open_ids, start_ms=start_ms, end_ms=until_ms)
+    compared = await check_orders(
+        services.reader,
+        services.peer_client,
+        row,
+        start_ms=start_ms,
+        end_ms=min(end_ms, services.now_ms()),
+        now_ms=services.now_ms,
+    )
     others = {
         "peer_id": row["id"],
         "start_time": iso_ms(start_ms),
@@ -434,39 +396,6 @@ def _period(call: Call, query: CheckQuery) -> tuple[int, int]:
     return start_ms, end_ms
 
 
-async def _orders_there(call: Call, row: RowDict, query: str) -> dict[str, OrderThere]:
-    """Return the orders that a query of the peer's workflows finds, by their ids.
-
-    Args:
-        call: the request.
-        row: the peer's row.
-        query: the parameters of the query, URL-encoded.
-
-    Raises:
-        ServiceError: AGENT_UNAVAILABLE: the peer gives no usable reply. CONFLICT: too many orders.
-    """
-    orders: dict[str, OrderThere] = {}
-    path = next_path = f"/v1/workflows?limit={_PAGE}&{query}"
-    for _ in range(_CHECKED_MAX // _PAGE):
-        body = await call.services.peer_client.get(row, next_path)
-        try:
-            for one in body["workflows"]:
-                intent = str(one["intent"])
-                if intent.startswith(ORDER_INTENT):
-                    orders[intent.removeprefix(ORDER_INTENT)] = OrderThere(
-                        workflow_id=str(one["id"]),
-                        created_ms=unix_ms(datetime.fromisoformat(one["createdAt"])),
-                        is_ended=one["completedAt"] is not None,
-                        charged_micro=micro_from_credits(one["spentCredits"] or 0),
-                    )
-            if body["nextCursor"] is None:
-                return orders
-            next_path = f"{path}&cursor={quote(body['nextCursor'])}"
-        except (KeyError, TypeError, ValueError) as error:
-            raise unusable(row, repr(error)) from None
-    raise _too_many()
-
-
 def _difference(order_id: str, here: OrderHere | None, there: OrderThere | None) -> dict[str, Any]:
     return {
         "orderId": order_id,
@@ -475,11 +404,3 @@ def _difference(order_id: str, here: OrderHere | None, there: OrderThere | None)
         "chargedCredits": credits_number(there.charged_micro if there else 0),
         "receivedCredits": credits_number(here.received_micro if here else 0),
     }
-
-
-def _too_many() -> ServiceError:
-    detail = (
-        f"more than {_CHECKED_MAX} orders in the period:"
-        " give a shorter one by startTime and endTime"
-    )
-    return ServiceError(ErrorCode.CONFLICT, detail)
