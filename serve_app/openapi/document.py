@@ -19,6 +19,7 @@ from serve_app.callers.limits import RateClass
 from serve_app.http.calls import Operation, Repeats
 from serve_app.http.errors import STATUS, problem
 from serve_app.http.paths import PATH_VALUES, names_in
+from serve_app.openapi.samples import sample
 
 Schema = dict[str, Any]
 
@@ -176,14 +177,17 @@ class _Description:
         return responses
 
     def _example(self, operation: Operation, part: str) -> Any:
-        """Return the recorded body or reply of an operation; None if none was recorded.
+        """Return the recorded body or reply of an operation, or else one derived from its schema.
 
         Args:
             operation: the operation.
             part: `body` or `reply`.
         """
         name = f"{operation.method} {operation.path}"
-        return self._examples["operations"].get(name, {}).get(part)
+        recorded = self._examples["operations"].get(name, {}).get(part)
+        if recorded is not None or operation.media_type != "application/json":
+            return recorded
+        return sample(self._schemas.of(getattr(operation, part)), self._schemas.components)
 
     def _refusals(self, codes: list[ErrorCode]) -> dict[str, Any]:
         recorded: dict[str, Any] = self._examples["problems"]

@@ -17,6 +17,7 @@ from typing import Any, Final
 import httpx
 import pytest
 
+from core.records.api.shape import Schemas
 from core.trust.access import (
     DEFAULT_SCOPES,
     FREE_TIER,
@@ -27,6 +28,7 @@ from core.trust.access import (
 )
 from serve_app.api import all_operations
 from serve_app.http.calls import EVENT_STREAM, Operation
+from serve_app.openapi.samples import sample
 from tests.contract.access_table import EXEMPT, RIGHTS_OF, operations_of
 from tests.contract.conftest import (
     Caller,
@@ -64,14 +66,6 @@ OF_ANOTHER: Final = {
     "PUT /v1/identity/guardians/{did}": 403,
     # Without a memberDid.
     "DELETE /v1/federation/subnets/{subnet_id}/members": 400,
-}
-# Bodies without which a request is refused before its owner is looked at.
-BODIES: Final[dict[str, dict[str, Any]]] = {
-    "POST /v1/federation/subnets/{subnet_id}/members": {"memberDid": "did:net:x"},
-    "POST /v1/workflows/{workflow_id}/cancel": {"reason": "user_request"},
-    "POST /v1/workflows/{workflow_id}/feedback": {"rating": 0.5},
-    "POST /v1/auctions/{workflow_id}/{node}/bids": {"bidAmount": 1},
-    "PUT /v1/identity/guardians/{did}": {"guardians": [], "threshold": 0},
 }
 UNKNOWN: Final = {
     "subnet_id": "0199c0de-0000-7000-8000-000000000001",
@@ -136,6 +130,13 @@ def ask(
         if response.headers.get("content-type") != EVENT_STREAM:
             response.read()
     return response
+
+
+def body_of(operation: Operation) -> Any:
+    """Return a valid body, without which a request is refused before its owner is looked at."""
+    schemas = Schemas()
+    declared = operation.parsed_body
+    return {} if declared is None else sample(schemas.of(declared), schemas.components)
 
 
 @pytest.fixture(scope="module")
@@ -247,8 +248,7 @@ IS_ANOTHERS: Final = [
 def test_what_another_owner_has_is_not_disclosed(
     credentials: dict[str, Credential], ids: dict[str, str], operation: Operation
 ) -> None:
-    body = BODIES.get(name_of(operation), {})
-    response = ask(credentials["default key"].http, operation, ids, body)
+    response = ask(credentials["default key"].http, operation, ids, body_of(operation))
     assert response.status_code == OF_ANOTHER.get(name_of(operation), 404), response.text[:300]
 
 

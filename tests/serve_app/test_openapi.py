@@ -13,7 +13,7 @@ from jsonschema_rs import Draft202012Validator
 from starlette.routing import Route
 
 from core.errors import ErrorCode
-from core.records.api.shape import members_of
+from core.records.api.shape import Schemas, members_of
 from core.settings import Settings
 from serve_app.api import all_operations, create_api
 from serve_app.callers.limits import RateClass
@@ -21,6 +21,7 @@ from serve_app.http.calls import Repeats
 from serve_app.http.errors import STATUS
 from serve_app.openapi.docs_page import docs_page
 from serve_app.openapi.document import openapi_document
+from serve_app.openapi.samples import sample
 from serve_app.services import Services
 from tests.contract.described import closed
 
@@ -145,6 +146,15 @@ def test_every_answer_and_body_of_an_operation_has_a_valid_example(operation: An
         contents.append(described["requestBody"]["content"]["application/json"])
     for content in contents if operation.path not in WITHOUT_EXAMPLE else ():
         assert is_valid(content["schema"], content["example"]), content["example"]
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda item: f"{item.method} {item.path}")
+def test_an_example_that_is_derived_from_a_schema_is_valid(operation: Any) -> None:
+    schemas = Schemas()
+    for declared in filter(None, (operation.reply, operation.parsed_body)):
+        schema = schemas.of(declared)
+        example = sample(schema, schemas.components)
+        assert is_valid(schema, example), example
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda item: f"{item.method} {item.path}")
