@@ -7,9 +7,10 @@ To upgrade without a stop, run `--phase pre` while the previous release runs. Th
 release. When no process of the previous release is left, run the phase `post`. Before `post`, the
 previous release may start again: it finds a newer schema and changes nothing.
 
-Besides the migrations it creates the function that commits batches, whose name contains the hash of
-its text. `post` drops the functions of other releases, except those that a running writer or
-standby holds with a shared advisory lock.
+Before the migrations it creates the described tables that the schema lacks, so a new table needs no
+migration; a migration that adds a column says `ADD COLUMN IF NOT EXISTS`. After them it creates the
+function that commits batches, whose name contains the hash of its text. `post` drops the functions
+of other releases, except those that a running writer or standby holds with a shared advisory lock.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from alembic.util import CommandError
 from ledger.code_version import CODE_VERSION
 from ledger.errors import SchemaTooNew
 from ledger.schema import SCHEMA, engine_url
-from ledger.tables.write_function import FUNCTION, TEXT, lock_of
+from ledger.tables.write_function import FUNCTION, TABLES, TEXT, lock_of
 
 
 class StopNeeded(Exception):
@@ -101,6 +102,9 @@ def migrate(url: str, *, phase: str = "post", versions: Path | None = None) -> s
         connection.execute(sqlalchemy.text(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}"))
         connection.commit()
         missing = applied = _missing(connection, scripts)
+        current = _revision(connection)
+        if current is not None and not _is_ahead(scripts, current):
+            _create_tables(connection)
         if phase == "pre":
             applied = list(takewhile(_is_pre, missing))
         if applied:
@@ -151,6 +155,16 @@ def _missing(connection: sqlalchemy.Connection, scripts: ScriptDirectory) -> lis
 def _is_pre(script: Script) -> bool:
     phase: str = script.module.phase
     return phase == "pre"
+
+
+def _create_tables(connection: sqlalchemy.Connection) -> None:
+    """Create the described tables that the schema lacks, with the readers' right to read them."""
+    known = sqlalchemy.inspect(connection).get_table_names(schema=SCHEMA)
+    for table in TABLES:
+        if table.name not in known:
+            grant = f"GRANT SELECT ON {SCHEMA}.{table.name} TO ledger_reader"
+            connection.exec_driver_sql(f"{table.ddl}\n{grant}")
+    connection.commit()
 
 
 def _create_function(connection: sqlalchemy.Connection) -> None:

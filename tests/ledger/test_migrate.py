@@ -141,6 +141,19 @@ def test_a_database_from_before_the_first_release_is_refused_and_left_as_it_is(
         assert connection.execute("SELECT version_num FROM alembic_version").fetchone() == ("0027",)
 
 
+def test_a_described_table_that_the_schema_lacks_is_created_with_its_rights(
+    database: Database,
+) -> None:
+    with connect(database.owner_url) as connection:
+        connection.execute("DROP TABLE capability_price")
+        connection.execute(f"DROP FUNCTION {FUNCTION}")  # type: ignore[arg-type]
+    migrate(database.owner_url, phase="pre")
+    with connect(database.service_url) as connection:
+        for role in ("ledger_reader", "ledger_writer"):
+            connection.execute(f"SET ROLE {role}")  # type: ignore[arg-type]
+            connection.execute("SELECT FROM capability_price")
+
+
 OTHER = "callboard.commit_batch_00000000beef"
 
 
