@@ -71,7 +71,8 @@ _SCOPES: Final = (
     " trust:revoke, federation:admin, audit:all, metrics:read, agents:heartbeat, admin."
     " Default: read and write of all resources."
 )
-# Options by the client's parameter: flag, help text, and type if it is not str.
+# Options by the client's parameter: flag, help text, and type if it is not str. An option that is
+# missing here is a text, whose flag and help text are made from its name.
 _OPTIONS: Final[dict[str, tuple[Any, ...]]] = {
     "agent_did": ("--agent", "The agent's DID; default: the caller."),
     "all": ("--all", "Also results that are not signed.", bool),
@@ -114,7 +115,6 @@ _OPTIONS: Final[dict[str, tuple[Any, ...]]] = {
     "model": ("--model", "Only agents that use this model."),
     "month": ("--month", "Month in UTC, such as 2026-11; default: the current one."),
     "months": ("--months", "Calendar months; default: 12.", int),
-    "name": ("--name", "The name."),
     "new_url": ("--new-url", "New URL."),
     "node_id": ("--node", "The node's name; needed if there are several."),
     "offset": ("--offset", "Number of results to skip.", int),
@@ -231,7 +231,8 @@ def _argument(place: str) -> Parameter:
 
 def _option(spec: str) -> Parameter:
     name, _, default = spec.removesuffix("!").partition("=")
-    flag, text, *kinds = _OPTIONS[name]
+    own = (f"--{name.replace('_', '-')}", f"The {name.replace('_', ' ')}.")
+    flag, text, *kinds = _OPTIONS.get(name, own)
     kind = kinds[0] if kinds else str
     parser = json_object if name in ("evidence", "inputs") else None
     option = typer.Option(flag, help=text, min=_lowest(kind), parser=parser)

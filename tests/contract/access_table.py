@@ -1,11 +1,13 @@
 """Which rights open each operation, as the tests say: held against the HTTP reference by hand,
 and never read from the code's declarations.
 
-A new operation is added here, or the test of the table fails. `admin` opens all of them.
+An operation that is not here has to need the scope that its path names: `agents:read` for a GET
+below `/v1/agents`, `agents:write` for another method. `admin` opens all of them.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 # Answered without a key. Of the first, what is no key at all is refused; of the others none is
@@ -260,3 +262,11 @@ RIGHTS_OF: Final[dict[str, frozenset[str] | None]] = {
     },
     **dict.fromkeys(operations_of(PUBLIC + EXEMPT)),
 }
+
+
+def rights_of(operation: str) -> frozenset[str] | None:
+    """Return the rights of which one opens an operation, besides `admin`; None for a public one."""
+    if operation in RIGHTS_OF:
+        return RIGHTS_OF[operation]
+    method, _version, resource, *_ = re.split("[ /]+", operation)
+    return frozenset({f"{resource}:{'read' if method == 'GET' else 'write'}"})
