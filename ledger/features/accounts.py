@@ -5,6 +5,7 @@ Reference: money.md (Estimate, Commands and keys, Accounts, Entries).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -17,7 +18,7 @@ from core.records.audit import AuditEventType
 from ledger.authority import AuthorizedCommand, OwnersCommand
 from ledger.connections.connecting import fetch
 from ledger.features.reputation import tally_of
-from ledger.reads.reader import LedgerReader, RowDict, is_credited
+from ledger.reads.reader import LedgerReader, RowDict
 from ledger.schema import account, entry, escrow, quota, reputation, stake, workflow
 from ledger.writer.batch import Batch, Result, conflict, forbidden, invalid, not_found
 from ledger.writer.command_kind import Connection, plans
@@ -280,20 +281,11 @@ async def history(
     `change`: by how much an entry changed the wallet, micro-credits; 0 for an entry within the
     stake.
     """
-    addresses = [wallet_address(did), stake_address(did), stake_locked_address(did)]
-    # One index scan per account and side, each stopped at the end of the page. An entry between two
-    # of these accounts is found twice; the union removes the second one.
-    sides = []
-    for address in addresses:
-        own = sql.select(account.c.id).where(account.c.address == address).scalar_subquery()
-        for is_of_side in (entry.c.debit_account_id == own, is_credited(own)):
-            side = sql.select(entry).where(is_of_side)
-            if before_id is not None:
-                side = side.where(entry.c.id < before_id)
-            page = side.order_by(entry.c.id.desc()).limit(limit + offset).subquery()
-            sides.append(sql.select(page))
-    found = sql.union(*sides).subquery()
-    wallet = sql.select(account.c.id).where(account.c.address == addresses[0]).scalar_subquery()
+    wallet, *stakes = map(
+        _account_id, (wallet_address(did), stake_address(did), stake_locked_address(did))
+    )
+    sides = [side for account_id in (wallet, *stakes) for side in _sides(account_id)]
+    found = _newest(sides, limit + offset, before_id)
     change = sql.case(
         (found.c.debit_account_id == wallet, -found.c.amount),
         (found.c.credit_account_id == wallet, found.c.amount),
@@ -301,6 +293,69 @@ async def history(
     )
     query = sql.select(found, change.label("change")).order_by(found.c.id.desc())
     return await reader.rows(query.limit(limit).offset(offset))
+
+
+async def wallet_entries(
+    reader: LedgerReader,
+    did: str,
+    *,
+    workflow_id: str | None = None,
+    limit: int = 50,
+    offset: int = 0,
+    before_id: int | None = None,
+) -> list[RowDict]:
+    """Return the entries of an owner's wallet, newest first.
+
+    For a workflow that the owner pays, return the entries of its escrow, and what came back into
+    the wallet after a dispute or a slash.
+    """
+    own = _account_id(wallet_address(did))
+    sides = _sides(own)
+    if workflow_id is not None:
+        is_paid = (escrow.c.workflow_id == workflow_id, escrow.c.payer_did == did)
+        paid_from = sql.select(escrow.c.account_id).where(*is_paid).scalar_subquery()
+        is_back = sql.and_(_CAME_BACK, entry.c.credit_account_id == own)
+        sides = [*_sides(sql.func.coalesce(paid_from, own)), is_back]
+        sides = [sql.and_(entry.c.workflow_id == workflow_id, side) for side in sides]
+    found = _newest(sides, limit + offset, before_id)
+    query = sql.select(found).order_by(found.c.id.desc())
+    return await reader.rows(query.limit(limit).offset(offset))
+
+
+# Conditions of entries, spelled as in partial indexes. Protocol fees are not in the index of
+# credits, so entries into the fee account are left out.
+_CAME_BACK: Final = sql.literal_column(
+    "callboard.entry.kind IN ('refund', 'fee_refund', 'stake_refund', 'stake_slash')", sql.Boolean
+)
+_IS_NO_FEE: Final = entry.c.kind != sql.literal_column("'protocol_fee'")
+
+
+def _account_id(address: str) -> sql.ScalarSelect[Any]:
+    return sql.select(account.c.id).where(account.c.address == address).scalar_subquery()
+
+
+def _sides(account_id: sql.ColumnElement[Any]) -> list[sql.ColumnElement[bool]]:
+    """Return the conditions of the entries out of an account and into it."""
+    is_credited = sql.and_(entry.c.credit_account_id == account_id, _IS_NO_FEE)
+    return [entry.c.debit_account_id == account_id, is_credited]
+
+
+def _newest(
+    sides: Sequence[sql.ColumnElement[bool]], most: int, before_id: int | None
+) -> sql.Subquery:
+    """Select the newest entries that satisfy one of some conditions.
+
+    Each condition is an index scan that ends at the end of the page. The union removes entries that
+    satisfy two of them.
+    """
+    pages = []
+    for is_of_side in sides:
+        side = sql.select(entry).where(is_of_side)
+        if before_id is not None:
+            side = side.where(entry.c.id < before_id)
+        page = side.order_by(entry.c.id.desc()).limit(most).subquery()
+        pages.append(sql.select(page))
+    return sql.union(*pages).subquery()
 
 
 async def stake_row(reader: LedgerReader, agent_did: str) -> RowDict | None:

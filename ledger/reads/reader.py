@@ -8,7 +8,6 @@ Audit chain).
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Self, Unpack
@@ -39,7 +38,6 @@ from ledger.schema import (
     api_key,
     audit_party,
     command,
-    entry,
     escrow,
     revocation,
     workflow,
@@ -295,50 +293,6 @@ class LedgerReader(Pool):
         row = (await self.rows(_BALANCE, {"wallet": wallet_address(did), "payer": did}))[0]
         return Balance(int(row["balance"]), int(row["held"]))
 
-    async def transactions(
-        self,
-        did: str,
-        *,
-        workflow_id: str | None = None,
-        limit: int = 50,
-        offset: int = 0,
-        before_id: int | None = None,
-    ) -> list[RowDict]:
-        """Return the entries of an owner's wallet, newest first.
-
-        For a workflow that the owner pays, return all entries of its escrow instead, because only
-        the hold and the release touch the wallet.
-        """
-        # A text that is not an id matches no workflow.
-        of_id = canonical_uuid(workflow_id or "") or str(uuid.UUID(int=0))
-        own = (
-            sql.select(account.c.id)
-            .where(account.c.address == wallet_address(did))
-            .scalar_subquery()
-        )
-        paid_from = (
-            sql.select(escrow.c.account_id)
-            .where(
-                escrow.c.workflow_id == of_id,
-                escrow.c.payer_did == did,
-            )
-            .scalar_subquery()
-        )
-        wallet = own if workflow_id is None else sql.func.coalesce(paid_from, own)
-        # Two index scans, each stopped at the page's end; no entry is in both.
-        sides = []
-        for is_of_side in (entry.c.debit_account_id == wallet, is_credited(wallet)):
-            side = sql.select(entry).where(is_of_side)
-            if workflow_id is not None:
-                side = side.where(entry.c.workflow_id == of_id)
-            if before_id is not None:
-                side = side.where(entry.c.id < before_id)
-            page = side.order_by(entry.c.id.desc()).limit(limit + offset).subquery()
-            sides.append(sql.select(page))
-        both = sql.union_all(*sides).subquery()
-        query = sql.select(both).order_by(both.c.id.desc()).limit(limit).offset(offset)
-        return await self.rows(query)
-
     async def audit(
         self,
         *,
@@ -469,14 +423,3 @@ def _page_select(
 
 def _key_select() -> sql.Select[Any]:
     return sql.select(*(column for column in api_key.c if column.name not in _HASH_COLUMNS))
-
-
-def is_credited(account_id: sql.ColumnElement[int]) -> sql.ColumnElement[bool]:
-    """Return the condition of entries into an account, spelled as in their partial index.
-
-    Protocol fees are not in that index, so entries into the fee account are left out.
-    """
-    return sql.and_(
-        entry.c.credit_account_id == account_id,
-        entry.c.kind != sql.literal_column("'protocol_fee'"),
-    )

@@ -11,7 +11,7 @@ from core.errors import ErrorCode
 from core.records.statuses import OwnershipProof
 from core.workflow.transitions import WorkflowStatus
 from ledger.commands import OutcomeStatus
-from ledger.features.accounts import CollectCredits
+from ledger.features.accounts import CollectCredits, wallet_entries
 from ledger.features.disputes import dispute_row
 from ledger.reads.reader import LedgerReader
 from ledger.writer.store import LedgerStore
@@ -21,6 +21,7 @@ from tests.ledger.making import (
     AGENT,
     AT,
     CREDIT,
+    PAYER,
     Flow,
     api_key,
     card,
@@ -48,6 +49,22 @@ async def test_a_dispute_about_no_workflow_is_decided_without_money(store: Ledge
     refused(await resolve(store, about(None, dispute_type="fraud"), 1), ErrorCode.INVALID_REQUEST)
     outcome = await resolve(store, about(None, dispute_type="fraud"))
     assert (outcome.result["refundedMicro"], outcome.result["slashedMicro"]) == (0, 0)
+
+
+async def test_entries_of_a_workflow_contain_its_refunds(
+    store: LedgerStore, reader: LedgerReader
+) -> None:
+    flow = await paid_workflow(store, CREDIT)
+    await resolve(store, about(flow), CREDIT)
+    await paid_workflow(store, CREDIT)
+    rows = await wallet_entries(reader, PAYER, workflow_id=flow.id)
+    assert [row["kind"] for row in rows] == [
+        "fee_refund", "refund", "escrow_release", "protocol_fee", "node_payment", "escrow_hold",
+    ]  # fmt: skip
+    page = await wallet_entries(
+        reader, PAYER, workflow_id=flow.id, limit=2, before_id=rows[1]["id"]
+    )
+    assert page == rows[2:4]
 
 
 async def test_a_dispute_that_is_opened_before_a_collect_is_planned_keeps_its_money(

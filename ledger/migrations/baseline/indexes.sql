@@ -31,8 +31,8 @@ CREATE INDEX entry_debit ON callboard.entry (debit_account_id, id);
 CREATE INDEX entry_credit ON callboard.entry (credit_account_id, id)
     WHERE kind <> 'protocol_fee';
 -- What came back to payers, by workflow and by wallet: few of all entries.
-CREATE INDEX entry_refund_workflow ON callboard.entry (workflow_id)
-    WHERE kind IN ('refund', 'fee_refund', 'stake_refund');
+CREATE INDEX entry_back_workflow ON callboard.entry (workflow_id)
+    WHERE kind IN ('refund', 'fee_refund', 'stake_refund', 'stake_slash');
 CREATE INDEX entry_refund_credit ON callboard.entry (credit_account_id, created_ms)
     WHERE kind IN ('refund', 'fee_refund', 'stake_refund');
 -- What came to a DID that is no payment for its work: few entries, which a collect adds up.

@@ -30,7 +30,14 @@ from core.records.bounds import DID_CHARS_MAX
 from core.records.manifest import read_stored_manifest
 from core.timestamps import iso_ms
 from core.trust.access import ADMIN, DEPOSIT
-from ledger.features.accounts import CollectCredits, Deposit, account_row, history, money_owner
+from ledger.features.accounts import (
+    CollectCredits,
+    Deposit,
+    account_row,
+    history,
+    money_owner,
+    wallet_entries,
+)
 from ledger.reads.reader import RowDict
 from serve_app.http.calls import Call, Json, Operations, Repeats, Reply, found, not_found, replayed
 from serve_app.http.lists import listed, number_after, page_of
@@ -195,7 +202,8 @@ async def transactions(call: Call) -> Json:
     """List the caller's ledger entries, newest first."""
     query = call.given(EntriesQuery)
     page = page_of(call, query)
-    rows = await call.services.reader.transactions(
+    rows = await wallet_entries(
+        call.services.reader,
         await _whose(call, query.owner_did),
         workflow_id=query.workflow_id,
         before_id=number_after(page),
