@@ -34,17 +34,13 @@ SHARD: Final = Table.of(
 
 # A violated guard proves that the writer's memory is wrong, so the writer stops: CB005.
 MEMBERS: Final = upsert(
-    "members",
     MEMBER,
-    ("id",),
     only_if="o.state <> 'gone'",
     guard=Guard("CB005", "a member that is gone would come back"),
 )
 SHARDS: Final = change(
-    "shards",
     SHARD,
-    ["id", "member", "epoch"],
-    key=("id",),
+    ["member", "epoch"],
     where="o.epoch < r.epoch",
     guard=Guard("CB005", "the epoch of a shard would not grow"),
 )

@@ -62,28 +62,21 @@ PEER_AGENT: Final = Table.of(
 )
 
 PEERS: Final = upsert(
-    "peers",
     PEER,
-    ("id",),
     fixed={"created_ms": NOW, "changed_id": CHANGED},
     without=("removed_ms",),
     only_if="o.removed_ms IS NOT NULL AND o.did = excluded.did",
     guard=Guard("CB003", "a peer would be added twice"),
 )
 ROTATED_PEER_KEYS: Final = change(
-    "rotated_peer_keys",
     PEER,
-    ["id", "public_key"],
-    key=("id",),
+    ["public_key"],
     where="o.removed_ms IS NULL",
     computed={"changed_id": CHANGED},
     guard=Guard("CB003", "a removed peer would get another key"),
 )
 REMOVED_PEERS: Final = change(
-    "removed_peers",
     PEER,
-    ["id"],
-    key=("id",),
     where="o.removed_ms IS NULL",
     computed={"removed_ms": NOW, "changed_id": CHANGED},
     guard=Guard("CB003", "a peer would be removed twice"),
@@ -127,40 +120,21 @@ SUBNET_POLICY: Final = Table.of(
 )
 
 SUBNETS: Final = insert(
-    "subnets",
-    SUBNET,
-    fixed={"created_ms": NOW, "changed_id": CHANGED},
-    without=("removed_ms",),
+    SUBNET, fixed={"created_ms": NOW, "changed_id": CHANGED}, without=("removed_ms",)
 )
-CHANGED_SUBNETS: Final = change(
-    "changed_subnets", SUBNET, ["id"], key=("id",), computed={"changed_id": CHANGED}
-)
-REMOVED_SUBNETS: Final = change(
-    "removed_subnets", SUBNET, ["id"], key=("id",), computed={"removed_ms": NOW}
-)
-SUBNET_MEMBERS: Final = upsert(
-    "subnet_members", SUBNET_MEMBER, ("subnet_id", "did"), fixed={"changed_ms": NOW}
-)
-SUBNET_POLICIES: Final = insert(
-    "subnet_policies", SUBNET_POLICY, fixed={"created_ms": NOW}, without=("removed_ms",)
-)
-REMOVED_POLICIES: Final = change(
-    "removed_policies", SUBNET_POLICY, ["id"], key=("id",), computed={"removed_ms": NOW}
-)
+CHANGED_SUBNETS: Final = change(SUBNET, computed={"changed_id": CHANGED})
+REMOVED_SUBNETS: Final = change(SUBNET, computed={"removed_ms": NOW})
+SUBNET_MEMBERS: Final = upsert(SUBNET_MEMBER, fixed={"changed_ms": NOW})
+SUBNET_POLICIES: Final = insert(SUBNET_POLICY, fixed={"created_ms": NOW}, without=("removed_ms",))
+REMOVED_POLICIES: Final = change(SUBNET_POLICY, computed={"removed_ms": NOW})
 # These rows name a subnet and change all its members or all its policies.
 ENDED_MEMBERS: Final = change(
-    "ended_members",
     SUBNET_MEMBER,
-    ["subnet_id", "changed_by_did"],
+    ["changed_by_did"],
     key=("subnet_id",),
     where="o.status <> 'removed'",
     computed={"status": "'removed'", "changed_ms": NOW},
 )
 ENDED_POLICIES: Final = change(
-    "ended_policies",
-    SUBNET_POLICY,
-    ["subnet_id"],
-    key=("subnet_id",),
-    where="o.removed_ms IS NULL",
-    computed={"removed_ms": NOW},
+    SUBNET_POLICY, key=("subnet_id",), where="o.removed_ms IS NULL", computed={"removed_ms": NOW}
 )

@@ -66,13 +66,11 @@ AUDIT_PARTY: Final = Table.of(
     "PRIMARY KEY (party, audit_id)",
 )
 
-COMMANDS: Final = insert("commands", COMMAND, fixed={"created_ms": NOW}, is_frequent=True)
+COMMANDS: Final = insert(COMMAND, fixed={"created_ms": NOW}, is_frequent=True)
 # `lines`: canonical JSON has no line feeds.
-AUDIT_ENTRIES: Final = insert(
-    "audit", AUDIT, fixed={"created_ms": NOW}, is_frequent=True, lines="body"
-)
-AUDIT_EVENTS: Final = insert("audit_events", AUDIT_EVENT)
-AUDIT_PARTIES: Final = insert("audit_parties", AUDIT_PARTY, is_frequent=True)
+AUDIT_ENTRIES: Final = insert(AUDIT, fixed={"created_ms": NOW}, is_frequent=True, lines="body")
+AUDIT_EVENTS: Final = insert(AUDIT_EVENT)
+AUDIT_PARTIES: Final = insert(AUDIT_PARTY, is_frequent=True)
 
 
 # Proofs: the keys with which the deployment signs, and receipts that others submit.
@@ -106,16 +104,7 @@ SUBMITTED_RECEIPT: Final = Table.of(
 )
 
 RETIRED_SIGNING_KEYS: Final = change(
-    "retired_signing_keys",
-    SIGNING_KEY,
-    ["key_id"],
-    key=("key_id",),
-    where="o.retired_ms IS NULL",
-    computed={"retired_ms": NOW, "sealed": "NULL"},
+    SIGNING_KEY, where="o.retired_ms IS NULL", computed={"retired_ms": NOW, "sealed": "NULL"}
 )
-SIGNING_KEYS: Final = insert(
-    "signing_keys", SIGNING_KEY, fixed={"created_ms": NOW}, without=("retired_ms",)
-)
-SUBMITTED_RECEIPTS: Final = insert(
-    "submitted_receipts", SUBMITTED_RECEIPT, fixed={"created_ms": NOW}
-)
+SIGNING_KEYS: Final = insert(SIGNING_KEY, fixed={"created_ms": NOW}, without=("retired_ms",))
+SUBMITTED_RECEIPTS: Final = insert(SUBMITTED_RECEIPT, fixed={"created_ms": NOW})

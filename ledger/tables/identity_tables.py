@@ -103,52 +103,38 @@ RECOVERY: Final = Table.of(
 # Ends the validity of earlier former keys. It runs before `FORMER_KEYS` inserts the key that was
 # just replaced: only one former key of an agent is valid beside the current key.
 ENDED_FORMER_KEYS: Final = change(
-    "ended_former_keys",
     FORMER_KEY,
-    ["agent_did"],
     key=("agent_did",),
     where=f"o.valid_until_ms > {NOW}",
     computed={"valid_until_ms": NOW},
 )
-FORMER_KEYS: Final = insert("former_keys", FORMER_KEY)
-AGENT_NAMES: Final = upsert("agent_names", AGENT_NAME, ("name",), without=("released_ms",))
+FORMER_KEYS: Final = insert(FORMER_KEY)
+AGENT_NAMES: Final = upsert(AGENT_NAME, without=("released_ms",))
 RELEASED_NAMES: Final = change(
-    "released_names",
     AGENT_NAME,
-    ["name"],
-    key=("name",),
     where="o.released_ms IS NULL",
     computed={"released_ms": NOW},
     guard=Guard("CB003", "a name would be released twice"),
 )
 INHERITED_NAMES: Final = change(
-    "inherited_names",
     AGENT_NAME,
-    ["agent_did", "owner_did", Column.of("heir_did text")],
+    [Column.of("heir_did text")],
     key=("agent_did", "owner_did"),
     computed={"owner_did": "r.heir_did", "offered_did": "NULL"},
 )
 INHERITANCES: Final = upsert(
-    "inheritances",
-    INHERITANCE,
-    ("agent_did",),
-    fixed={"status": "'armed'", "set_ms": NOW},
-    without=("ended_ms",),
+    INHERITANCE, fixed={"status": "'armed'", "set_ms": NOW}, without=("ended_ms",)
 )
 ENDED_INHERITANCES: Final = change(
-    "ended_inheritances",
     INHERITANCE,
-    ["agent_did", "status"],
-    key=("agent_did",),
+    ["status"],
     where="o.status = 'armed'",
     computed={"ended_ms": NOW},
     guard=Guard("CB003", "an inheritance would end twice"),
 )
-GUARDIANS: Final = upsert("guardians", GUARDIAN_SET, ("agent_did",), fixed={"set_ms": NOW})
+GUARDIANS: Final = upsert(GUARDIAN_SET, fixed={"set_ms": NOW})
 RECOVERIES: Final = upsert(
-    "recoveries",
     RECOVERY,
-    ("id",),
     only_if="o.status IN ('pending', 'waiting')",
     guard=Guard("CB003", "a recovery would end twice"),
 )

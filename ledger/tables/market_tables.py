@@ -44,19 +44,16 @@ CAPABILITY_VERSION: Final = Table.of(
     "changed_id bigint NOT NULL DEFAULT 0",
 )
 
-CAPABILITY_LINES: Final = upsert("capability_lines", CAPABILITY_LINE, ("capability_id",))
+CAPABILITY_LINES: Final = upsert(CAPABILITY_LINE)
 # Written after its line, to which it refers.
 CAPABILITY_VERSIONS: Final = insert(
-    "capability_versions",
     CAPABILITY_VERSION,
     fixed={"published_ms": NOW, "status": "'active'", "changed_id": CHANGED},
     without=("successor", "deprecated_ms"),
 )
 DEPRECATED_VERSIONS: Final = change(
-    "deprecated_versions",
     CAPABILITY_VERSION,
-    ["id", "successor"],
-    key=("id",),
+    ["successor"],
     where="o.status = 'active'",
     computed={"status": "'deprecated'", "deprecated_ms": NOW, "changed_id": CHANGED},
     guard=Guard("CB003", "a version would be deprecated twice"),
@@ -254,9 +251,7 @@ FEEDBACK: Final = Table.of(
 # A card without a key or a secret keeps those of the previous card. A trigger of the database
 # maintains offered_since_ms.
 AGENTS: Final = upsert(
-    "agents",
     AGENT,
-    ("did",),
     fixed={
         "status": "'active'",
         "registered_ms": NOW,
@@ -267,137 +262,77 @@ AGENTS: Final = upsert(
     kept=("owner_did", "registered_ms", "inherited_from_did", "offered_since_ms"),
     kept_unless_given=("public_key", "key_from_ms", "signing_secret"),
 )
-AGENT_CARDS: Final = insert("agent_cards", AGENT_CARD, fixed={"registered_ms": NOW})
+AGENT_CARDS: Final = insert(AGENT_CARD, fixed={"registered_ms": NOW})
 # Changes of an agent without its card; a column that a row lacks stays as it is. The rows of a
 # batch are written in the order of writes, not of commands, so the higher revision is kept.
+_IDENTITY: Final = (
+    "owner_did", "public_key", "key_number", "key_from_ms", "token_revision", "inherited_from_did",
+)  # fmt: skip
+_HIGHER_REVISION: Final = "greatest(o.revision, r.revision)"
 AGENT_IDENTITIES: Final = change(
-    "agent_identities",
     AGENT,
-    [
-        "did",
-        "owner_did",
-        "public_key",
-        "key_number",
-        "key_from_ms",
-        "revision",
-        "token_revision",
-        "inherited_from_did",
-    ],
-    key=("did",),
+    [*_IDENTITY, "revision"],
     computed={
-        **{
-            name: f"coalesce(r.{name}, o.{name})"
-            for name in (
-                "owner_did",
-                "public_key",
-                "key_number",
-                "key_from_ms",
-                "token_revision",
-                "inherited_from_did",
-            )
-        },
-        "revision": "greatest(o.revision, r.revision)",
+        **{name: f"coalesce(r.{name}, o.{name})" for name in _IDENTITY},
+        "revision": _HIGHER_REVISION,
         "changed_id": CHANGED,
     },
 )
 # The agent of an unproven claim that yields: nothing that the earlier owner has set stays in force.
 YIELDED: Final = change(
-    "yielded",
     AGENT,
-    ["did", "owner_did", "public_key", "key_from_ms", "signing_secret", "inherited_from_did"],
-    key=("did",),
+    ["owner_did", "public_key", "key_from_ms", "signing_secret", "inherited_from_did"],
     computed={"changed_id": CHANGED},
 )
 DEREGISTERED: Final = change(
-    "deregistered",
     AGENT,
-    ["did", "revision"],
-    key=("did",),
+    ["revision"],
     where="o.status = 'active'",
     computed={
         "status": "'inactive'",
         "updated_ms": NOW,
-        "revision": "greatest(o.revision, r.revision)",
+        "revision": _HIGHER_REVISION,
         "changed_id": CHANGED,
     },
 )
 REVOCATIONS: Final = upsert(
-    "revocations",
     REVOCATION,
-    ("did",),
     fixed={"revoked_ms": NOW, "changed_id": CHANGED},
     without=("ended_ms", "ended_by_did"),
 )
 UNREVOCATIONS: Final = change(
-    "unrevocations",
-    REVOCATION,
-    ["did", "ended_by_did"],
-    key=("did",),
-    computed={"ended_ms": NOW, "changed_id": CHANGED},
+    REVOCATION, ["ended_by_did"], computed={"ended_ms": NOW, "changed_id": CHANGED}
 )
 KEYS: Final = insert(
-    "keys",
-    API_KEY,
-    fixed={"created_ms": NOW},
-    without=("revoked_ms", "previous_hash", "previous_ends_ms"),
+    API_KEY, fixed={"created_ms": NOW}, without=("revoked_ms", "previous_hash", "previous_ends_ms")
 )
 ROTATED_KEYS: Final = change(
-    "rotated_keys",
     API_KEY,
-    ["id", "hash", "previous_hash", "previous_ends_ms"],
-    key=("id",),
+    ["hash", "previous_hash", "previous_ends_ms"],
     where="o.revoked_ms IS NULL",
     guard=Guard("CB003", "a key that has ended would be rotated"),
 )
-REVOKED_KEYS: Final = change(
-    "revoked_keys",
-    API_KEY,
-    ["id"],
-    key=("id",),
-    where="o.revoked_ms IS NULL",
-    computed={"revoked_ms": NOW},
-)
+REVOKED_KEYS: Final = change(API_KEY, where="o.revoked_ms IS NULL", computed={"revoked_ms": NOW})
 # A row names an owner: all its live keys end.
 ENDED_API_KEYS: Final = change(
-    "ended_api_keys",
     API_KEY,
-    ["owner_did"],
     key=("owner_did",),
     where=f"o.revoked_ms IS NULL\n    AND coalesce(o.expires_ms, {TIME_MS_MAX}) > {NOW}",
     computed={"revoked_ms": NOW},
 )
-PRICES: Final = upsert(
-    "prices",
-    CAPABILITY_PRICE,
-    ("capability_id",),
-    fixed={"updated_ms": NOW, "changed_id": CHANGED},
-)
-QUOTAS: Final = upsert("quotas", QUOTA, ("did",), fixed={"updated_ms": NOW})
+PRICES: Final = upsert(CAPABILITY_PRICE, fixed={"updated_ms": NOW, "changed_id": CHANGED})
+QUOTAS: Final = upsert(QUOTA, fixed={"updated_ms": NOW})
 _COUNTED: Final = (
-    "total",
-    "successful",
-    "failed",
-    "cancelled",
-    "latency_ms_sum",
-    "paid_successful",
-    "paid_failed",
-    "paid_cancelled",
-    "paid_latency_ms_sum",
-)
+    "total", "successful", "failed", "cancelled", "latency_ms_sum", "paid_successful",
+    "paid_failed", "paid_cancelled", "paid_latency_ms_sum",
+)  # fmt: skip
 COUNTS: Final = upsert(
-    "reputation",
-    REPUTATION,
-    ("agent_did",),
-    fixed={"updated_ms": NOW, "changed_id": CHANGED},
-    added=_COUNTED,
-    is_frequent=True,
+    REPUTATION, fixed={"updated_ms": NOW, "changed_id": CHANGED}, added=_COUNTED, is_frequent=True
 )
 # For agents that have a tally already; the differences may be negative.
 CORRECTIONS: Final = change(
-    "corrections",
     REPUTATION,
-    ["agent_did", *_COUNTED],
-    key=("agent_did",),
+    _COUNTED,
     computed={
         **{name: f"o.{name} + r.{name}" for name in _COUNTED},
         "updated_ms": NOW,
@@ -405,34 +340,17 @@ CORRECTIONS: Final = change(
     },
     guard=Guard("CB003", "counts that do not exist would be corrected"),
 )
+_DECISION: Final = (
+    "resolution", "refund_asked_micro", "refunded_micro", "short_micro", "resolved_by_did",
+)  # fmt: skip
 DISPUTES: Final = insert(
-    "disputes",
-    DISPUTE,
-    fixed={"status": "'open'", "created_ms": NOW},
-    without=(
-        "resolution",
-        "refund_asked_micro",
-        "refunded_micro",
-        "short_micro",
-        "resolved_ms",
-        "resolved_by_did",
-    ),
+    DISPUTE, fixed={"status": "'open'", "created_ms": NOW}, without=("resolved_ms", *_DECISION)
 )
 RESOLVED_DISPUTES: Final = change(
-    "resolved_disputes",
     DISPUTE,
-    [
-        "id",
-        "status",
-        "resolution",
-        "refund_asked_micro",
-        "refunded_micro",
-        "short_micro",
-        "resolved_by_did",
-    ],
-    key=("id",),
+    ["status", *_DECISION],
     where="o.status = 'open'",
     computed={"resolved_ms": NOW},
     guard=Guard("CB003", "a dispute would be resolved twice"),
 )
-FEEDBACK_GIVEN: Final = insert("feedback", FEEDBACK, fixed={"created_ms": NOW})
+FEEDBACK_GIVEN: Final = insert(FEEDBACK, fixed={"created_ms": NOW})

@@ -105,61 +105,43 @@ INVOICE_LINE: Final = Table.of(
 
 # An account starts empty; the trigger on `entry` changes its balance.
 ACCOUNTS: Final = insert(
-    "accounts",
-    ACCOUNT,
-    fixed={"created_ms": NOW},
-    without=("balance", "currency"),
-    is_frequent=True,
+    ACCOUNT, fixed={"created_ms": NOW}, without=("balance", "currency"), is_frequent=True
 )
 # Written before the entries that pay from escrows.
 ESCROWS: Final = insert(
-    "escrows",
     ESCROW,
     fixed={"status": "'held'", "created_ms": NOW},
     without=("released_ms",),
     is_frequent=True,
 )
-ENTRIES: Final = insert("entries", ENTRY, fixed={"created_ms": NOW}, is_frequent=True)
+ENTRIES: Final = insert(ENTRY, fixed={"created_ms": NOW}, is_frequent=True)
 RELEASES: Final = change(
-    "releases",
     ESCROW,
-    ["workflow_id"],
-    key=("workflow_id",),
     where="o.status = 'held'",
     computed={"status": "'released'", "released_ms": NOW},
     guard=Guard("CB003", "an escrow would be released twice"),
     is_frequent=True,
 )
 STAKES: Final = upsert(
-    "stakes",
     STAKE,
-    ("agent_did",),
     fixed={"updated_ms": NOW, "changed_id": CHANGED},
     kept=("free_account_id", "locked_account_id"),
 )
-STAKE_SHARES: Final = upsert("stake_shares", STAKE_SHARE, ("agent_did", "depositor_did"))
+STAKE_SHARES: Final = upsert(STAKE_SHARE)
 INVOICES: Final = insert(
-    "invoices",
     INVOICE,
     fixed={"status": "'pending'", "created_ms": NOW},
     without=("settled_ms", "settled_by_did"),
 )
-INVOICE_LINES: Final = insert("invoice_lines", INVOICE_LINE, without=("is_void",))
+INVOICE_LINES: Final = insert(INVOICE_LINE, without=("is_void",))
 SETTLED_INVOICES: Final = change(
-    "settled_invoices",
     INVOICE,
-    ["id", "status", "settled_by_did"],
-    key=("id",),
+    ["status", "settled_by_did"],
     where="o.status = 'pending'",
     computed={"settled_ms": NOW},
     guard=Guard("CB003", "an invoice would be settled twice"),
 )
 # A row names an invoice: all its lines become void, so its payments can be invoiced again.
 VOIDED_LINES: Final = change(
-    "voided_lines",
-    INVOICE_LINE,
-    ["invoice_id"],
-    key=("invoice_id",),
-    where="NOT o.is_void",
-    computed={"is_void": "true"},
+    INVOICE_LINE, key=("invoice_id",), where="NOT o.is_void", computed={"is_void": "true"}
 )

@@ -150,6 +150,15 @@ class Table:
         return next(column for column in self.columns if column.name == name)
 
     @property
+    def key(self) -> tuple[str, ...]:
+        """The columns of the primary key."""
+        for column in self.columns:
+            if "PRIMARY KEY" in column.checks:
+                return (column.name,)
+        listed = next(one for one in self.constraints if one.startswith("PRIMARY KEY"))
+        return tuple(listed.removeprefix("PRIMARY KEY (").removesuffix(")").split(", "))
+
+    @property
     def ddl(self) -> str:
         """The statement that creates the table."""
         lines = ",\n    ".join([*(column.ddl for column in self.columns), *self.constraints])

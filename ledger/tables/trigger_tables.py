@@ -73,7 +73,7 @@ TRIGGER_RUN: Final = Table.of(
     "PRIMARY KEY (trigger_id, key)",
 )
 
-TRIGGERS: Final = insert("triggers", TRIGGER, fixed={"created_ms": NOW, "updated_ms": NOW})
+TRIGGERS: Final = insert(TRIGGER, fixed={"created_ms": NOW, "updated_ms": NOW})
 # These columns are NULL in changes that no caller makes, and keep their stored values then.
 _KEPT_UNLESS_GIVEN: Final = ("name", "manifest", "config", "delay_ms", "updated_ms")
 _NOT_STATE: Final = ("token_hash", "secret", "is_signed", "created_ms", *_KEPT_UNLESS_GIVEN)
@@ -83,12 +83,10 @@ TRIGGER_STATE: Final = tuple(
 )
 TRIGGER_FIXED: Final = ("owner_did", "kind")
 TRIGGER_CHANGES: Final = change(
-    "trigger_changes",
     TRIGGER,
-    [*(one for one in TRIGGER_STATE if one not in TRIGGER_FIXED), *_KEPT_UNLESS_GIVEN],
-    key=("id",),
+    [*(one for one in TRIGGER_STATE[1:] if one not in TRIGGER_FIXED), *_KEPT_UNLESS_GIVEN],
     where="o.status <> 'ended'",
     computed={column: f"coalesce(r.{column}, o.{column})" for column in _KEPT_UNLESS_GIVEN},
     guard=Guard("CB003", "a trigger that has ended would change"),
 )
-TRIGGER_RUNS: Final = insert("trigger_runs", TRIGGER_RUN, fixed={"created_ms": NOW})
+TRIGGER_RUNS: Final = insert(TRIGGER_RUN, fixed={"created_ms": NOW})

@@ -167,27 +167,16 @@ BID: Final = Table.of(
 )
 
 WORKFLOWS: Final = insert(
-    "workflows",
-    WORKFLOW,
-    without=("is_halted", "quarantined_ms", "quarantine_code"),
-    is_frequent=True,
+    WORKFLOW, without=("is_halted", "quarantined_ms", "quarantine_code"), is_frequent=True
 )
+_CHANGED: Final = (
+    "status", "started_ms", "completed_ms", "spent_micro", "error", "end_reason", "end_details",
+    "ended_by_did",
+)  # fmt: skip
 # Workflows that have started or ended.
 WORKFLOW_CHANGES: Final = change(
-    "workflow_changes",
     WORKFLOW,
-    [
-        "id",
-        "status",
-        "started_ms",
-        "completed_ms",
-        "spent_micro",
-        "error",
-        "end_reason",
-        "end_details",
-        "ended_by_did",
-    ],
-    key=("id",),
+    _CHANGED,
     where="o.completed_ms IS NULL",
     computed={"started_ms": "coalesce(o.started_ms, r.started_ms)"},
     guard=Guard("CB003", "a finished or unknown workflow would change"),
@@ -195,45 +184,32 @@ WORKFLOW_CHANGES: Final = change(
 )
 # Workflows that were halted, resumed or quarantined.
 HALTS: Final = change(
-    "halts",
     WORKFLOW,
-    ["id", "is_halted", "quarantine_code"],
-    key=("id",),
+    ["is_halted", "quarantine_code"],
     computed={
-        "quarantined_ms": "CASE WHEN r.quarantine_code IS NOT NULL\n"
-        f"    THEN coalesce(o.quarantined_ms, {NOW}) END"
+        "quarantined_ms": "CASE WHEN r.quarantine_code IS NOT NULL"
+        f" THEN coalesce(o.quarantined_ms, {NOW}) END"
     },
 )
 NODES: Final = upsert(
-    "nodes",
     NODE,
-    ("workflow_id", "name"),
     only_if="o.status <> 'success'",
     guard=Guard("CB004", "a node that succeeded would change"),
     is_frequent=True,
 )
 # Nodes whose locked stake a dispute or an administrator has ended while the attempt was open.
-ENDED_LOCKS: Final = change(
-    "ended_locks",
-    NODE,
-    ["workflow_id", "name"],
-    key=("workflow_id", "name"),
-    computed={"stake_micro": "0"},
-)
-ATTEMPTS: Final = insert("attempts", ATTEMPT, without=("id",), is_frequent=True)
+ENDED_LOCKS: Final = change(NODE, computed={"stake_micro": "0"})
+ATTEMPTS: Final = insert(ATTEMPT, without=("id",), is_frequent=True)
 AUCTIONS: Final = insert(
-    "auctions",
     AUCTION,
     fixed={"status": "'open'"},
     without=("winner_did", "price_micro", "excluded", "closed_ms"),
 )
 CLOSED_AUCTIONS: Final = change(
-    "closed_auctions",
     AUCTION,
-    ["workflow_id", "node", "round", "status", "winner_did", "price_micro", "excluded"],
-    key=("workflow_id", "node", "round"),
+    ["status", "winner_did", "price_micro", "excluded"],
     where="o.status = 'open'",
     computed={"closed_ms": NOW},
     guard=Guard("CB003", "an auction would close twice"),
 )
-BIDS: Final = insert("bids", BID)
+BIDS: Final = insert(BID)

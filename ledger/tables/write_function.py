@@ -28,7 +28,7 @@ from ledger.tables.writes import CHANGED, COUNT, NOW, ROWS, Write
 # first, because a repeat must fail by its key before it violates anything else. The audit chain
 # comes before the money, because an entry names its audit entry.
 _DESCRIBED: Final = [
-    value
+    described
     for module in (
         history_tables,
         work_tables,
@@ -40,10 +40,13 @@ _DESCRIBED: Final = [
         federation_tables,
         webhook_tables,
     )
-    for value in vars(module).values()
+    for described in vars(module).items()
 ]
-TABLES: Final = tuple(value for value in _DESCRIBED if isinstance(value, Table))
-WRITES: Final = tuple(value for value in _DESCRIBED if isinstance(value, Write))
+TABLES: Final = tuple(value for _, value in _DESCRIBED if isinstance(value, Table))
+WRITES: Final = tuple(value for _, value in _DESCRIBED if isinstance(value, Write))
+for constant, value in _DESCRIBED:
+    if isinstance(value, Write):
+        value.name = constant.lower()
 FREQUENT: Final = tuple(write for write in WRITES if write.is_frequent)
 RARE: Final = tuple(write for write in WRITES if not write.is_frequent)
 

@@ -1,14 +1,14 @@
 """How a batch writes to a table: it inserts, upserts or changes rows.
 
-A write has the name of its rows, their columns, and the statement that stores them, generated from
-the table's description. In a statement `o` is the stored row and `r` the row of the batch. This
+A write has the columns of its rows and the statement that stores them, generated from the table's
+description. In a statement `o` is the stored row and `r` the row of the batch. This
 file only builds text; `write_function.py` puts the statements into one function. Decision
 ledger-writer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -32,12 +32,11 @@ class Guard(NamedTuple):
     message: str
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Write:
     """One way in which a batch writes to a table.
 
     Args:
-        name: the name of its rows.
         table: the table.
         given: the columns that its rows have.
         statement: the SQL, with the placeholders `ROWS` and `COUNT`.
@@ -46,9 +45,9 @@ class Write:
         lines: a text column without line feeds that is sent separately, one line per row, because
             JSON would escape each of its quotes.
         inserted, changed: the columns that the statement inserts and updates.
+        name: the name of its rows: that of the constant, in lower case (`write_function.py`).
     """
 
-    name: str
     table: Table
     given: tuple[Column, ...] = field(repr=False)
     statement: str = field(repr=False)
@@ -57,10 +56,10 @@ class Write:
     lines: str | None = None
     inserted: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
+    name: str = ""
 
 
 def insert(
-    name: str,
     table: Table,
     *,
     fixed: Mapping[str, str] | None = None,
@@ -80,13 +79,11 @@ def insert(
     given = tuple(column for column in stored if column.name not in {*fixed, lines})
     statement = _insertion(table, stored, fixed) + ";"
     inserted = tuple(column.name for column in stored)
-    return Write(name, table, given, statement, is_frequent, lines=lines, inserted=inserted)
+    return Write(table, given, statement, is_frequent, lines=lines, inserted=inserted)
 
 
 def upsert(
-    name: str,
     table: Table,
-    key: Collection[str],
     *,
     fixed: Mapping[str, str] | None = None,
     without: Collection[str] = (),
@@ -97,7 +94,7 @@ def upsert(
     guard: Guard | None = None,
     is_frequent: bool = False,
 ) -> Write:
-    """Return the write that inserts rows, or replaces the rows with the same key.
+    """Return the write that inserts rows, or replaces the rows with the same primary key.
 
     Args:
         fixed: by column, the value of every row as SQL; rows do not have these columns.
@@ -115,7 +112,7 @@ def upsert(
     changed = {}
     for column in table.columns:
         value = f"excluded.{column.name}"
-        if column.name in key or column.name in kept:
+        if column.name in table.key or column.name in kept:
             continue
         if column.name in without:
             value = "NULL"
@@ -126,13 +123,12 @@ def upsert(
         changed[column.name] = value
     lines = [
         _insertion(table, stored, fixed),
-        f"ON CONFLICT ({', '.join(key)}) DO UPDATE SET",
+        f"ON CONFLICT ({', '.join(table.key)}) DO UPDATE SET",
         _settings(changed),
     ]
     if only_if is not None:
         lines.append(f"WHERE {only_if}")
     return Write(
-        name,
         table,
         given,
         "\n".join(lines) + ";" + _check(guard),
@@ -144,11 +140,10 @@ def upsert(
 
 
 def change(
-    name: str,
     table: Table,
-    given: Iterable[str | Column],
+    given: Sequence[str | Column] = (),
     *,
-    key: Collection[str] = (),
+    key: Sequence[str] = (),
     where: str | None = None,
     computed: Mapping[str, str] | None = None,
     guard: Guard | None = None,
@@ -157,18 +152,18 @@ def change(
     """Return the write that changes stored rows.
 
     Args:
-        given: the columns of the rows. Columns of the table, by name, are set unless they belong to
-            the key; others are described and only used in expressions.
-        key: the columns by which a stored row is found.
+        given: the columns of the rows besides those of the key. Columns of the table, by name, are
+            set; others are described and only used in expressions.
+        key: the columns by which a stored row is found; none: the primary key.
         where: the condition for changing a stored row, as SQL; None: none.
         computed: by column, the SQL of a value that is set in addition to, or instead of, the
             rows'.
         guard: the error if a row is not found, or may not change.
     """
-    computed = computed or {}
-    columns = [table[one] if isinstance(one, str) else one for one in given]
+    computed, key = computed or {}, key or table.key
+    columns = [table[one] if isinstance(one, str) else one for one in (*key, *given)]
     changed = {
-        one: f"r.{one}" for one in given if isinstance(one, str) and one not in {*key, *computed}
+        one: f"r.{one}" for one in given if isinstance(one, str) and one not in computed
     } | dict(computed)
     conditions = [f"o.{column} = r.{column}" for column in key]
     if where is not None:
@@ -182,7 +177,6 @@ def change(
         ]
     )
     return Write(
-        name,
         table,
         tuple(columns),
         statement + _check(guard),

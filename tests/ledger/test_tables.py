@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -60,8 +61,8 @@ def test_every_column_of_a_node_has_a_field_of_its_record() -> None:
 
 
 def test_a_new_column_is_spelt_once() -> None:
-    wider = Table(NODE.name, (*NODE.columns, Column.of("shade integer DEFAULT 7")))
-    write = upsert("nodes", wider, ("workflow_id", "name"))
+    wider = replace(NODE, columns=(*NODE.columns, Column.of("shade integer DEFAULT 7")))
+    write = upsert(wider)
     assert write.given[-1] == Column("shade", Kind.INTEGER, "DEFAULT 7")
     flat = " ".join(write.statement.split())
     assert ", shade) SELECT r.workflow_id," in flat
