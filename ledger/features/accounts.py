@@ -127,7 +127,7 @@ FROM paid p
 
 def add_deposit_reads(command: Deposit, read_set: ReadSet) -> None:
     """Add the keys of the rows that planning a deposit reads."""
-    read_set.addresses.add(wallet_address(command.owner_did))
+    read_set.wallets.add(command.owner_did)
     read_set.owned_dids.add(command.owner_did)
     read_set.deposited_micro += command.amount_micro
 
@@ -182,7 +182,7 @@ async def load_collect(
     values = {"did": command.agent_did}
     for owner_did, is_owners, given_micro in await fetch(connection, _OWNER, values):
         ((disputed_micro,),) = await fetch(connection, _DISPUTED, values)
-        read_set.addresses |= {wallet_address(command.agent_did), wallet_address(owner_did)}
+        read_set.wallets |= {command.agent_did, owner_did}
         return CollectReads(owner_did, is_owners, disputed_micro, given_micro)
     return None
 

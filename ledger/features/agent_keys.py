@@ -20,8 +20,7 @@ from ledger.tables.identity_tables import (
 )
 from ledger.tables.market_tables import AGENT_IDENTITIES
 from ledger.writer.batch import Batch, Result, conflict, forbidden
-from ledger.writer.command_kind import plans
-from ledger.writer.read_set import ReadSet
+from ledger.writer.command_kind import keys_of, plans
 from ledger.writer.state_cache import KnownAgent
 
 # Signatures are verified before a command is made. The command names the key that verified them;
@@ -44,14 +43,9 @@ class RotateAgentKey(AuthorizedCommand, frozen=True, kw_only=True):
     overlap_ms: int
 
 
-def add_rotate_agent_key_reads(command: RotateAgentKey, read_set: ReadSet) -> None:
-    """Add the keys of the rows that planning a key rotation reads."""
-    read_set.agent_dids.add(command.did)
-    read_set.trusted.add(command.did)
-    read_set.new_keys.add((command.did, command.new_key))
-
-
-@plans(RotateAgentKey, reads=add_rotate_agent_key_reads, outlives_credential=True)
+@plans(
+    RotateAgentKey, reads=keys_of(trusted="did", new_keys="did new_key"), outlives_credential=True
+)
 def plan_rotate_agent_key(command: RotateAgentKey, batch: Batch) -> Result:
     """Replace an agent's key, if the proof was made with its current key."""
     did = command.did

@@ -176,7 +176,8 @@ def add_agent_reads(command: RegisterAgent | DeregisterAgent, read_set: ReadSet)
             read_set.new_keys.add((command.did, command.public_key))
         read_set.claimed_dids.add(command.did)
         read_set.trusted.add(command.did)
-        read_set.addresses |= {wallet_address(command.did), stake_address(command.did)}
+        read_set.wallets.add(command.did)
+        read_set.stakes.add(command.did)
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ from ledger.schema import agent, auction
 from ledger.schema import bid as bid_table
 from ledger.tables.work_tables import AUCTIONS, BIDS, CLOSED_AUCTIONS
 from ledger.writer.batch import Batch, Refusal, Result, conflict, forbidden, not_found
-from ledger.writer.command_kind import plans
+from ledger.writer.command_kind import keys_of, plans
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import OpenRound, StateCache
 
@@ -175,29 +175,13 @@ def record_auctions(command: PublishWorkflow | AdvanceWorkflow, batch: Batch) ->
                 pass
 
 
-def add_bid_reads(command: PlaceBid, read_set: ReadSet) -> None:
-    """Add the keys of the rows that planning a bid reads."""
-    read_set.workflow_ids.add(command.workflow_id)
-    read_set.rounds.add((command.workflow_id, command.node))
-    read_set.add_stake(command.agent_did)
-    read_set.agent_dids.add(command.agent_did)
-    read_set.trusted.add(command.agent_did)
-
-
-def add_kept_bid_reads(command: KeepBid, read_set: ReadSet) -> None:
-    """Add the keys of the rows that planning a bid outside of any round reads."""
-    read_set.workflow_ids.add(command.workflow_id)
-    read_set.kept_bids.add((command.workflow_id, command.node))
-    read_set.agent_dids.add(command.agent_did)
-    read_set.trusted.add(command.agent_did)
-
-
-def add_end_bidding_reads(command: EndBidding, read_set: ReadSet) -> None:
-    """Add the keys of the rows that planning the end of a round's bidding reads."""
-    read_set.rounds.add((command.workflow_id, command.node))
-
-
-@plans(PlaceBid, reads=add_bid_reads)
+@plans(
+    PlaceBid,
+    reads=keys_of(
+        workflow_ids="workflow_id", rounds="workflow_id node", stakes="agent_did",
+        trusted="agent_did",
+    ),
+)  # fmt: skip
 def plan_place_bid(command: PlaceBid, batch: Batch) -> Result:
     """Store a sealed bid.
 
@@ -244,7 +228,11 @@ def plan_place_bid(command: PlaceBid, batch: Batch) -> Result:
     return {"receivedMs": batch.clock_ms}
 
 
-@plans(KeepBid, reads=add_kept_bid_reads, is_asked_again=True)
+@plans(
+    KeepBid,
+    reads=keys_of(workflow_ids="workflow_id", kept_bids="workflow_id node", trusted="agent_did"),
+    is_asked_again=True,
+)
 def plan_keep_bid(command: KeepBid, batch: Batch) -> Result:
     """Store a bid outside of any round.
 
@@ -278,7 +266,7 @@ def plan_keep_bid(command: KeepBid, batch: Batch) -> Result:
     return {"receivedMs": batch.clock_ms}
 
 
-@plans(EndBidding, reads=add_end_bidding_reads, is_asked_again=True)
+@plans(EndBidding, reads=keys_of(rounds="workflow_id node"), is_asked_again=True)
 def plan_end_bidding(command: EndBidding, batch: Batch) -> Result:
     """Return the live bids of a round whose time is over."""
     round_ = _open_round(command.workflow_id, command.node, command.round, batch)

@@ -27,7 +27,7 @@ from ledger.reads.reader import LedgerReader, RowDict
 from ledger.schema import dispute, feedback
 from ledger.tables.market_tables import DISPUTES, FEEDBACK_GIVEN, RESOLVED_DISPUTES
 from ledger.writer.batch import Batch, Result, conflict, invalid, not_found
-from ledger.writer.command_kind import plans
+from ledger.writer.command_kind import keys_of, plans
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import (
     FEE_ADDRESS,
@@ -201,14 +201,12 @@ async def load_dispute(
     stored = DisputeReads(*[*found[0], lines, tuple(locks)])
     if stored.payer_did is None:
         return stored
-    read_set.addresses.add(wallet_address(stored.payer_did))
     agents = {line.agent_did for line in stored.disputed_lines()}
     if stored.agent_did is not None:
         agents.add(stored.agent_did)
     read_set.agent_dids |= agents
-    for did in agents:
-        read_set.addresses.add(wallet_address(did))
-        read_set.add_stake(did)
+    read_set.stakes |= agents
+    read_set.wallets |= {stored.payer_did, *agents}
     return stored
 
 
@@ -392,12 +390,7 @@ class _Refunding:
         self.short_micro += split.short_micro
 
 
-def add_feedback_reads(command: GiveFeedback, read_set: ReadSet) -> None:
-    """Add the agent, because its owner may see the feedback."""
-    read_set.agent_dids.add(command.agent_did)
-
-
-@plans(GiveFeedback, reads=add_feedback_reads, is_asked_again=True)
+@plans(GiveFeedback, reads=keys_of(agent_dids="agent_did"), is_asked_again=True)
 def plan_give_feedback(command: GiveFeedback, batch: Batch) -> Result:
     """Store a payer's rating; its key allows one per workflow and agent."""
     rating = f"{command.rating_milli // 1000}.{command.rating_milli % 1000:03d}"

@@ -179,8 +179,8 @@ async def load_inheritance(
     did = command.did
     read_set.agent_dids.add(did)
     read_set.share_dids.add(did)
-    read_set.addresses |= {wallet_address(did), wallet_address(command.heir_did)}
-    read_set.add_stake(did)
+    read_set.wallets |= {did, command.heir_did}
+    read_set.stakes.add(did)
     return await read_switch(connection, did), await others_keys_below(connection, did)
 
 

@@ -72,8 +72,7 @@ class SettlePeer(AuthorizedCommand, frozen=True, kw_only=True):
 
 
 def _add_reads(command: SettlePeer, read_set: ReadSet) -> None:
-    read_set.addresses.add(wallet_address(command.clearing_did))
-    read_set.addresses.add(wallet_address(command.actor_did))
+    read_set.wallets |= {command.clearing_did, command.actor_did}
 
 
 @plans(SettlePeer, reads=_add_reads)

@@ -15,17 +15,11 @@ from ledger.commands import Outcome, OutcomeStatus
 from ledger.features.workflow_commands import AdvanceWorkflow, QuarantineWorkflow, ResumeWorkflow
 from ledger.tables.work_tables import HALTS
 from ledger.writer.batch import Batch, Refusal, Result, conflict
-from ledger.writer.command_kind import plans
-from ledger.writer.read_set import ReadSet
+from ledger.writer.command_kind import keys_of, plans
 from ledger.writer.state_cache import Escrow
 
 # Refusals that a member handles by itself; any other refusal of a step quarantines the workflow.
 FORESEEN = (ErrorCode.ESCROW_RELEASED, ErrorCode.FORBIDDEN, ErrorCode.CONFLICT)
-
-
-def add_quarantine_reads(command: QuarantineWorkflow | ResumeWorkflow, read_set: ReadSet) -> None:
-    """Add the keys of the rows that planning a quarantine or its end reads."""
-    read_set.workflow_ids.add(command.workflow_id)
 
 
 def held_escrow(workflow_id: str, batch: Batch) -> Escrow:
@@ -73,7 +67,7 @@ def quarantined(
     return Outcome(OutcomeStatus.REJECTED, result, error, detail)
 
 
-@plans(QuarantineWorkflow, reads=add_quarantine_reads)
+@plans(QuarantineWorkflow, reads=keys_of(workflow_ids="workflow_id"))
 def plan_quarantine(command: QuarantineWorkflow, batch: Batch) -> Result:
     """Quarantine a workflow at the request of the member that drives it."""
     batch.actor_did = command.member
@@ -81,7 +75,7 @@ def plan_quarantine(command: QuarantineWorkflow, batch: Batch) -> Result:
     return {"quarantined": _quarantine(command, escrow, command.code, batch)}
 
 
-@plans(ResumeWorkflow, reads=add_quarantine_reads)
+@plans(ResumeWorkflow, reads=keys_of(workflow_ids="workflow_id"))
 def plan_resume(command: ResumeWorkflow, batch: Batch) -> Result:
     """End a quarantine. The workflow stays halted: its next step must be decided from its rows."""
     escrow = held_escrow(command.workflow_id, batch)

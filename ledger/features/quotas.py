@@ -25,7 +25,7 @@ from ledger.connections.connecting import columns_of, fetch
 from ledger.features.workflow_commands import PublishWorkflow
 from ledger.tables.market_tables import QUOTAS
 from ledger.writer.batch import Batch, Refusal, Result
-from ledger.writer.command_kind import plans
+from ledger.writer.command_kind import keys_of, plans
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import Escrow, StateCache, Usage
 
@@ -98,12 +98,7 @@ async def load_quotas(
 CONCURRENT_RETRY_S: Final = 1
 
 
-def add_quota_reads(command: SetQuota, read_set: ReadSet) -> None:
-    """Add the keys of the rows that planning a quota change reads."""
-    read_set.quota_dids.add(command.did)
-
-
-@plans(SetQuota, reads=add_quota_reads, outlives_credential=True)
+@plans(SetQuota, reads=keys_of(quota_dids="did"), outlives_credential=True)
 def plan_set_quota(command: SetQuota, batch: Batch) -> Result:
     """Change a payer's limits; limits that the command does not name keep their value."""
     limits = replace(batch.cache.quotas[command.did] or QuotaLimits(), **command.changes)

@@ -28,8 +28,7 @@ from ledger.reads.reader import LedgerReader, RowDict
 from ledger.schema import submitted_receipt
 from ledger.tables.history_tables import SUBMITTED_RECEIPTS
 from ledger.writer.batch import Batch, Result
-from ledger.writer.command_kind import plans
-from ledger.writer.read_set import ReadSet
+from ledger.writer.command_kind import keys_of, plans
 from ledger.writer.state_cache import wallet_address
 
 # Reads of results of nodes that have succeeded, with the signatures of their agents. The rows of
@@ -118,13 +117,11 @@ def submit_receipt_key(workflow_id: str, node_id: str, submitter_did: str) -> st
     return composed_key("receipt", workflow_id, node_id, submitter_did)
 
 
-def add_submit_reads(command: SubmitReceipt, read_set: ReadSet) -> None:
-    """Add the workflow's payer and the agent's owner, who may see the audit entry."""
-    read_set.workflow_ids.add(command.workflow_id)
-    read_set.agent_dids.add(command.agent_did)
-
-
-@plans(SubmitReceipt, reads=add_submit_reads, is_asked_again=True)
+@plans(
+    SubmitReceipt,
+    reads=keys_of(workflow_ids="workflow_id", agent_dids="agent_did"),
+    is_asked_again=True,
+)
 def plan_submit_receipt(command: SubmitReceipt, batch: Batch) -> Result:
     """Store a receipt. The audit log contains its hash, not the receipt."""
     own = {"id": command.receipt_id, "submitter_did": command.actor_did}

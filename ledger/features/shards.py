@@ -17,8 +17,7 @@ from ledger.commands import Command
 from ledger.tables.cluster_tables import MEMBERS as MEMBER_ROWS
 from ledger.tables.cluster_tables import SHARDS as SHARD_ROWS
 from ledger.writer.batch import Batch, Refusal, Result, conflict, forbidden, invalid
-from ledger.writer.command_kind import plans
-from ledger.writer.read_set import ReadSet
+from ledger.writer.command_kind import keys_of, plans
 from ledger.writer.state_cache import KnownMember, StateCache
 
 # Results contain `mapVersion`, the version of the first map with the command's change: the id of
@@ -96,12 +95,7 @@ MEMBERS_MAX: Final = 64
 _ROOM_RETRY_S: Final = 5
 
 
-def add_member_reads(command: JoinCluster | ChangeMember, read_set: ReadSet) -> None:
-    """Add the member's id, to load whether it is GONE."""
-    read_set.member_ids.add(command.member)
-
-
-@plans(JoinCluster, reads=add_member_reads, is_asked_again=True)
+@plans(JoinCluster, reads=keys_of(member_ids="member"), is_asked_again=True)
 def plan_join(command: JoinCluster, batch: Batch) -> Result:
     """Register a new member, READY, or DRAINING if the newest member at its address was.
 
@@ -142,7 +136,7 @@ def plan_join(command: JoinCluster, batch: Batch) -> Result:
     return _moved({}, batch)
 
 
-@plans(ChangeMember, reads=add_member_reads, is_asked_again=True)
+@plans(ChangeMember, reads=keys_of(member_ids="member"), is_asked_again=True)
 def plan_change_member(command: ChangeMember, batch: Batch) -> Result:
     """Change a member's state to DRAINING, READY or GONE."""
     cache = batch.cache

@@ -81,8 +81,8 @@ def add_stake_reads(command: StakeCommand, read_set: ReadSet) -> None:
     """Add the keys of the rows that planning a deposit or withdrawal reads."""
     read_set.agent_dids.add(command.agent_did)
     read_set.share_dids.add(command.agent_did)
-    read_set.addresses |= {wallet_address(command.actor_did), wallet_address(command.agent_did)}
-    read_set.add_stake(command.agent_did)
+    read_set.wallets |= {command.actor_did, command.agent_did}
+    read_set.stakes.add(command.agent_did)
 
 
 @plans(DepositStake, reads=add_stake_reads)
@@ -288,7 +288,7 @@ def add_risk_reads(
                 read_set.staked.add((workflow_id, record.node))
         case StakeLocked() | StakeFreed():
             read_set.agent_dids.add(record.agent_did)
-            read_set.add_stake(record.agent_did)
+            read_set.stakes.add(record.agent_did)
             if type(record) is StakeFreed:
                 read_set.staked.add((workflow_id, record.node))
                 read_set.ending.add(workflow_id)  # loads the payer's wallet, which a slash credits
@@ -383,10 +383,10 @@ async def load_slash(
     """Return the node for which an agent is slashed, None if it was never dispatched."""
     place = {"workflow": command.workflow_id, "node": command.node}
     read_set.agent_dids.add(command.agent_did)
-    read_set.add_stake(command.agent_did)
+    read_set.stakes.add(command.agent_did)
     for row in await fetch(connection, _NODE, place):
         stored = SlashReads(*row)
-        read_set.addresses.add(wallet_address(stored.payer_did))
+        read_set.wallets.add(stored.payer_did)
         return stored
     return None
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from core.records.audit import AuditEventType
 from ledger.authority import AuthorizedCommand
 from ledger.writer.batch import Batch, Result
-from ledger.writer.command_kind import plans
-from ledger.writer.read_set import ReadSet
+from ledger.writer.command_kind import keys_of, plans
 
 
 class SettleTask(AuthorizedCommand, frozen=True, kw_only=True):
@@ -26,12 +25,7 @@ def settle_task_key(workflow_id: str) -> str:
     return f"settle_task:{workflow_id}"
 
 
-def add_settle_reads(command: SettleTask, read_set: ReadSet) -> None:
-    """Add the workflow, whose payer may see the audit entry."""
-    read_set.workflow_ids.add(command.workflow_id)
-
-
-@plans(SettleTask, reads=add_settle_reads, is_asked_again=True)
+@plans(SettleTask, reads=keys_of(workflow_ids="workflow_id"), is_asked_again=True)
 def plan_settle_task(command: SettleTask, batch: Batch) -> Result:
     """Record that a task is settled; the steps of its workflow have paid for it."""
     batch.record(

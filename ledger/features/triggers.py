@@ -31,7 +31,7 @@ from ledger.reads.reader import LedgerReader, RowDict, RowPage
 from ledger.schema import trigger, trigger_run, workflow
 from ledger.tables.trigger_tables import TRIGGER_CHANGES, TRIGGER_FIXED, TRIGGER_RUNS, TRIGGERS
 from ledger.writer.batch import Batch, Refusal, Result, conflict, invalid, not_found
-from ledger.writer.command_kind import plans
+from ledger.writer.command_kind import keys_of, plans
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import KnownTrigger
 
@@ -113,12 +113,7 @@ def store_run(
     _take(run, changed, batch, is_last=is_last)
 
 
-def add_note_reads(command: NoteRun, read_set: ReadSet) -> None:
-    """Add the keys of the rows that `plan_note_run` reads."""
-    read_set.trigger_ids.add(command.run.trigger_id)
-
-
-@plans(NoteRun, reads=add_note_reads, is_asked_again=True)
+@plans(NoteRun, reads=keys_of(trigger_ids="run.trigger_id"), is_asked_again=True)
 def plan_note_run(command: NoteRun, batch: Batch) -> Result:
     """Store a cause that has started no run; repeated failures pause the trigger."""
     run = command.run
@@ -220,11 +215,6 @@ DISABLED = "disabled"
 TRIGGERS_PER_OWNER_MAX: Final = 1_000
 
 
-def add_trigger_reads(command: ChangeTrigger | EndTrigger, read_set: ReadSet) -> None:
-    """Add the key of the trigger that a command changes."""
-    read_set.trigger_ids.add(command.trigger_id)
-
-
 @plans(CreateTrigger, outlives_credential=True)
 def plan_create_trigger(command: CreateTrigger, batch: Batch) -> Result:
     """Store a trigger."""
@@ -254,7 +244,7 @@ def plan_create_trigger(command: CreateTrigger, batch: Batch) -> Result:
     return {"id": trigger_id}
 
 
-@plans(ChangeTrigger, reads=add_trigger_reads, outlives_credential=True)
+@plans(ChangeTrigger, reads=keys_of(trigger_ids="trigger_id"), outlives_credential=True)
 def plan_change_trigger(command: ChangeTrigger, batch: Batch) -> Result:
     """Change a trigger: its template and terms, and whether it is paused."""
     known, terms, actor_did = _owned(command, batch), command.terms, command.actor_did
@@ -300,7 +290,7 @@ def plan_change_trigger(command: ChangeTrigger, batch: Batch) -> Result:
     return {"version": version}
 
 
-@plans(EndTrigger, reads=add_trigger_reads, outlives_credential=True)
+@plans(EndTrigger, reads=keys_of(trigger_ids="trigger_id"), outlives_credential=True)
 def plan_end_trigger(command: EndTrigger, batch: Batch) -> Result:
     """End a trigger."""
     known = _owned(command, batch)

@@ -29,8 +29,7 @@ from ledger.reads.reader import (
 from ledger.schema import revocation
 from ledger.tables.market_tables import REVOCATIONS, UNREVOCATIONS
 from ledger.writer.batch import Batch, Refusal, Result, conflict, forbidden, invalid, not_found
-from ledger.writer.command_kind import plans
-from ledger.writer.read_set import ReadSet
+from ledger.writer.command_kind import keys_of, plans
 from ledger.writer.state_cache import Escrow, Revocation
 
 # Commands that revoke an agent, lift a revocation, and record the use of a single right.
@@ -86,18 +85,7 @@ def plan_note_reading(command: NoteReading, batch: Batch) -> Result:
     return {}
 
 
-def add_revoke_reads(command: RevokeAgent, read_set: ReadSet) -> None:
-    """Add the keys of the rows that planning a revocation reads."""
-    read_set.agent_dids.add(command.did)
-    read_set.trusted.add(command.did)
-
-
-def add_unrevoke_reads(command: UnrevokeAgent, read_set: ReadSet) -> None:
-    """Add the keys of the rows that planning the end of a revocation reads."""
-    read_set.trusted.add(command.did)
-
-
-@plans(RevokeAgent, reads=add_revoke_reads, outlives_credential=True)
+@plans(RevokeAgent, reads=keys_of(trusted="did"), outlives_credential=True)
 def plan_revoke_agent(command: RevokeAgent, batch: Batch) -> Result:
     """Revoke an agent.
 
@@ -127,7 +115,7 @@ def plan_revoke_agent(command: RevokeAgent, batch: Batch) -> Result:
     return {"revokedMs": batch.now_ms}
 
 
-@plans(UnrevokeAgent, reads=add_unrevoke_reads, outlives_credential=True)
+@plans(UnrevokeAgent, reads=keys_of(trusted="did"), outlives_credential=True)
 def plan_unrevoke_agent(command: UnrevokeAgent, batch: Batch) -> Result:
     """Lift the revocation of an agent."""
     did, cache = command.did, batch.cache

@@ -178,7 +178,7 @@ def add_publish_reads(command: PublishWorkflow, read_set: ReadSet) -> None:
             add_risk_reads(command.workflow_id, record, read_set)
         elif type(record) is NodeChanged and record.agent_did is not None:
             read_set.trusted.add(record.agent_did)
-    read_set.addresses.add(wallet_address(command.payer_did))
+    read_set.wallets.add(command.payer_did)
     read_set.published.add((command.payer_did, day_start_ms(command.created_ms)))
     if command.run is not None:
         add_run_reads(command.run, command.payer_did, read_set)
@@ -189,7 +189,7 @@ def add_advance_reads(command: AdvanceWorkflow, read_set: ReadSet) -> None:
     read_set.workflow_ids.add(command.workflow_id)
     for record in command.records:
         if type(record) is NodePaid:
-            read_set.addresses.add(wallet_address(record.agent_did))
+            read_set.wallets.add(record.agent_did)
             read_set.trusted.add(record.agent_did)
         elif type(record) is WorkflowChanged and is_terminal(record.status):
             read_set.ending.add(command.workflow_id)

@@ -75,7 +75,7 @@ async def read_state_cache(connection: Connection, epoch: int, leases: Leases) -
         latest_ms=row[5] or 0,
     )
     cache = StateCache(head, leases)
-    await load_read_set(connection, cache, ReadSet(addresses={WORLD_ADDRESS, FEE_ADDRESS}))
+    await _load_accounts(connection, cache, [WORLD_ADDRESS, FEE_ADDRESS])
     await load_cluster(connection, cache)
     return cache
 
@@ -100,13 +100,14 @@ async def load_read_set(connection: Connection, cache: StateCache, read_set: Rea
     await fill(cache.escrows, read_set.workflow_ids, _load_escrows)
     await fill(cache.rounds, read_set.rounds, load_rounds)
     bidders = find_bidders(cache, read_set)
-    addresses = read_set.addresses | {
-        address(did) for did in bidders for address in (stake_address, stake_locked_address)
-    }
-    for workflow_id in read_set.ending:
-        escrow = cache.escrows.get(workflow_id)
-        if escrow is not None:
-            addresses.add(wallet_address(escrow.payer_did))
+    ending = filter(None, map(cache.escrows.get, read_set.ending))
+    wallets = read_set.wallets.union(escrow.payer_did for escrow in ending)
+    stakes = read_set.stakes | bidders
+    addresses = (
+        *map(wallet_address, wallets),
+        *map(stake_address, stakes),
+        *map(stake_locked_address, stakes),
+    )
     await fill(cache.accounts, addresses, _load_accounts)
     await fill(cache.agents, read_set.agent_dids | read_set.trusted | bidders, _load_agents)
     await _load_agent_counts(connection, cache, read_set)

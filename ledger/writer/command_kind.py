@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, Final, TypeVar
 
 import psycopg
@@ -23,6 +24,21 @@ Load = Callable[[Connection, C, ReadSet], Awaitable[Any]]
 
 def reads_nothing(command: Any, read_set: ReadSet) -> None:
     """Add nothing, for commands whose plan reads only what the state cache always has."""
+
+
+def keys_of(**parts: str) -> Callable[[Any, ReadSet], None]:
+    """Return a `reads` that adds values of a command's fields to the read set.
+
+    Args:
+        parts: by part of the read set, the field; several fields, separated by spaces, are a tuple.
+    """
+    getters = {part: attrgetter(*fields.split()) for part, fields in parts.items()}
+
+    def reads(command: Any, read_set: ReadSet) -> None:
+        for part, value_of in getters.items():
+            getattr(read_set, part).add(value_of(command))
+
+    return reads
 
 
 def always(command: Any) -> bool:

@@ -7,16 +7,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ledger.writer.state_cache import stake_address, stake_locked_address
-
 
 @dataclass(slots=True)
 class ReadSet:
     """Keys of the rows that the state cache must have before a batch is planned.
 
-    `addresses`: of accounts. `workflow_ids`: of escrows.
+    `wallets`, `stakes`: DIDs whose wallets, or whose two stake accounts, are read.
+    `workflow_ids`: of escrows.
     `ending`: workflows whose payers may get money back; the payers' wallets are loaded too.
-    `agent_dids`, `trusted`: agents; for the latter, revocations are loaded too.
+    `agent_dids`, `trusted`: agents; of the latter, revocations are loaded too.
     `owned_dids`: owners whose total credits the deposits of the batch may raise above the bound.
     `deposited_micro`: the sum of these deposits, micro-credits.
     `registered`: (agent, registering owner) pairs; the owner's active agents are counted.
@@ -34,7 +33,8 @@ class ReadSet:
     `trigger_ids`: triggers that change, or whose runs are decided.
     """
 
-    addresses: set[str] = field(default_factory=set)
+    wallets: set[str] = field(default_factory=set)
+    stakes: set[str] = field(default_factory=set)
     workflow_ids: set[str] = field(default_factory=set)
     ending: set[str] = field(default_factory=set)
     trusted: set[str] = field(default_factory=set)
@@ -54,7 +54,3 @@ class ReadSet:
     rounds: set[tuple[str, str]] = field(default_factory=set)
     kept_bids: set[tuple[str, str]] = field(default_factory=set)
     trigger_ids: set[str] = field(default_factory=set)
-
-    def add_stake(self, agent_did: str) -> None:
-        """Add the addresses of an agent's two stake accounts."""
-        self.addresses |= {stake_address(agent_did), stake_locked_address(agent_did)}
