@@ -404,11 +404,11 @@ def _store_bid(workflow_id: str, node: str, number: int, bid: Bid, batch: Batch)
 # Loads open rounds with their bids, and the number of bids outside of any round.
 
 # One lateral count per node: a plan made when the table was small never reads the whole table.
-COUNT_KEPT: Final = """
+COUNT_KEPT: Final = f"""
     SELECT p.workflow_id::text, p.node, b.count
     FROM unnest(%s::uuid[], %s::text[]) AS p(workflow_id, node) CROSS JOIN LATERAL (
         SELECT count(*) FROM callboard.bid
-        WHERE workflow_id = p.workflow_id AND node = p.node AND round = %s) AS b
+        WHERE workflow_id = p.workflow_id AND node = p.node AND round = {NO_ROUND}) AS b
 """
 
 
@@ -466,16 +466,6 @@ def find_bidders(cache: StateCache, read_set: ReadSet) -> set[str]:
     rounds = (cache.rounds[place] for place in read_set.rounds)
     bids = (bid for round_ in rounds if round_ is not None for bid in round_.bids.values())
     return {bid.agent_did for bid in bids if bid.stake_locked_micro}
-
-
-async def count_kept_bids(
-    connection: psycopg.AsyncConnection[Any], cache: StateCache, pairs: Sequence[tuple[str, str]]
-) -> None:
-    """Put into the cache the number of bids outside of any round, by (workflow, node) pair."""
-    cache.kept_bids.update(dict.fromkeys(pairs, 0))
-    places = columns_of(pairs)
-    for workflow_id, node, count in await fetch(connection, COUNT_KEPT, (*places, NO_ROUND)):
-        cache.kept_bids[workflow_id, node] = count
 
 
 async def auction_rows(reader: LedgerReader, workflow_id: str, node: str) -> list[RowDict]:

@@ -41,11 +41,15 @@ class SetQuota(AuthorizedCommand, frozen=True, kw_only=True):
     changes: Mapping[str, int | None]
 
 
-# Loads the quotas of payers, and the usage of payers with a quota, if the state cache lacks them.
-# From then on planning counts the usage.
+# Loads the usage of payers with a quota, if the state cache lacks it. From then on planning counts
+# the usage.
 
 # Publishes of the previous day may arrive just after midnight; older days are loaded when needed.
 _DAYS_KEPT: Final = 2
+QUOTA_LIMITS: Final = """
+    SELECT did, max_workflows_per_day, max_concurrent_workflows, max_spend_per_day_cents
+    FROM callboard.quota WHERE did = ANY(%s)
+"""
 # A workflow counts on the UTC day of its publish, first with its hold, then with its final cost.
 # Workflows with held escrows are unfinished.
 _USAGE: Final = """
@@ -59,22 +63,10 @@ _USAGE: Final = """
 """
 
 
-async def load_quotas(
+async def load_usage(
     connection: psycopg.AsyncConnection[Any], cache: StateCache, read_set: ReadSet
 ) -> None:
-    """Load the quotas of a batch's payers, and the usage of payers with a quota."""
-    missing = [did for did, _ in read_set.published if did not in cache.quotas]
-    missing += [did for did in read_set.quota_dids if did not in cache.quotas]
-    if missing:
-        cache.quotas.update(dict.fromkeys(missing))
-        rows = await fetch(
-            connection,
-            "SELECT did, max_workflows_per_day, max_concurrent_workflows, max_spend_per_day_cents"
-            " FROM callboard.quota WHERE did = ANY(%s)",
-            (missing,),
-        )
-        for did, *limits in rows:
-            cache.quotas[did] = QuotaLimits(*limits)
+    """Load the usage of a batch's payers that have a quota; the quotas are loaded before."""
     for did, _ in read_set.published:
         if did in cache.usage and len(cache.usage[did].days) > _DAYS_KEPT:
             cache.usage[did].days.clear()

@@ -8,22 +8,23 @@ head, the members and the shards as a whole, because every batch needs them. Ref
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterable
-from dataclasses import replace
-from typing import Any, TypeVar
+from collections.abc import Callable, Collection, Iterable
+from functools import partial
+from typing import Any, Final
 
 import psycopg
 
 from core.errors import ErrorCode, QuarantineCode
+from core.market.sharing.quota import QuotaLimits
 from core.money import MICRO_MAX
 from core.records.statuses import OwnershipProof
 from ledger.commands import Outcome, OutcomeStatus
 from ledger.connections.connecting import columns_of, fetch
 from ledger.errors import LedgerFenced
-from ledger.features.auctions import count_kept_bids, find_bidders, load_rounds
+from ledger.features.auctions import COUNT_KEPT, find_bidders, load_rounds
 from ledger.features.keys import read_keys
 from ledger.features.member_leases import load_cluster, load_gone_members
-from ledger.features.quotas import load_quotas
+from ledger.features.quotas import QUOTA_LIMITS, load_usage
 from ledger.tables.trigger_tables import TRIGGER_STATE
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import (
@@ -37,14 +38,12 @@ from ledger.writer.state_cache import (
     Leases,
     Revocation,
     StateCache,
-    escrow_address,
     stake_address,
     stake_locked_address,
     wallet_address,
 )
 
 Connection = psycopg.AsyncConnection[Any]
-Key = TypeVar("Key")
 Pair = tuple[str, str]
 
 
@@ -75,9 +74,48 @@ async def read_state_cache(connection: Connection, epoch: int, leases: Leases) -
         latest_ms=row[5] or 0,
     )
     cache = StateCache(head, leases)
-    await _load_accounts(connection, cache, [WORLD_ADDRESS, FEE_ADDRESS])
+    addresses = [WORLD_ADDRESS, FEE_ADDRESS]
+    for address, *fields in await fetch(connection, _ACCOUNTS, (addresses,)):
+        cache.accounts[address] = Account(*fields)
     await load_cluster(connection, cache)
     return cache
+
+
+# By part of the cache: the key of each row, then what the part stores of the row.
+_ESCROWS: Final = """
+    SELECT e.workflow_id::text, a.address, a.id, a.balance, e.payer_did, e.amount, e.fee_bps,
+        w.created_ms, e.status = 'released', w.is_halted, w.quarantine_code
+    FROM callboard.escrow e JOIN callboard.account a ON a.id = e.account_id
+        JOIN callboard.workflow w ON w.id = e.workflow_id
+    WHERE e.workflow_id = ANY(%s::uuid[])
+"""
+_ACCOUNTS: Final = (
+    "SELECT address, id, kind, balance FROM callboard.account WHERE address = ANY(%s)"
+)
+_AGENTS: Final = """
+    SELECT did, owner_did, revision, token_revision, status = 'active', public_key, key_number,
+        coalesce(key_from_ms, registered_ms), inherited_from_did, card_counter, card_number,
+        card_hash, lineage_hash, is_trusted, proven_by, capability_ids
+    FROM callboard.agent WHERE did = ANY(%s)
+"""
+_SHARES: Final = """
+    SELECT a.did, (SELECT coalesce(json_object_agg(s.depositor_did, s.micro), '{}')
+        FROM callboard.stake_share s WHERE s.agent_did = a.did AND s.micro > 0)
+    FROM unnest(%s::text[]) AS a (did)
+"""
+_REVOCATIONS: Final = """
+    SELECT did, revoked_by_did, expires_ms FROM callboard.revocation
+    WHERE did = ANY(%s) AND ended_ms IS NULL
+"""
+_STAKED: Final = """
+    SELECT n.workflow_id::text, n.name, n.attempt, n.stake_micro FROM callboard.node n
+    JOIN unnest(%s::uuid[], %s::text[]) AS p(workflow_id, name)
+        ON n.workflow_id = p.workflow_id AND n.name = p.name WHERE n.stake_micro > 0
+"""
+_TRIGGERS: Final = f"""
+    SELECT id::text, id::text, {", ".join(TRIGGER_STATE[1:])}
+    FROM callboard.trigger WHERE id = ANY(%s::uuid[])
+"""
 
 
 async def load_read_set(connection: Connection, cache: StateCache, read_set: ReadSet) -> None:
@@ -87,18 +125,23 @@ async def load_read_set(connection: Connection, cache: StateCache, read_set: Rea
     """
 
     async def fill(
-        known: dict[Key, Any],
-        keys: Iterable[Key],
-        load: Callable[[Connection, StateCache, list[Key]], Awaitable[None]],
+        known: dict[Any, Any], keys: Iterable[Any], query: str, make: Callable[..., Any]
     ) -> None:
         """Load the keys that one part of the cache lacks; keys without a row map to None."""
         missing = [key for key in keys if key not in known]
-        if missing:
-            known.update(dict.fromkeys(missing))
-            await load(connection, cache, missing)
+        if not missing:
+            return
+        known.update(dict.fromkeys(missing))
+        columns = columns_of(missing) if isinstance(missing[0], tuple) else [missing]
+        width = len(columns)
+        for row in await fetch(connection, query, columns):
+            known[row[:width] if width > 1 else row[0]] = make(*row[width:])
 
-    await fill(cache.escrows, read_set.workflow_ids, _load_escrows)
-    await fill(cache.rounds, read_set.rounds, load_rounds)
+    await fill(cache.escrows, read_set.workflow_ids, _ESCROWS, partial(_escrow, cache))
+    rounds = [place for place in read_set.rounds if place not in cache.rounds]
+    if rounds:
+        cache.rounds.update(dict.fromkeys(rounds))
+        await load_rounds(connection, cache, rounds)
     bidders = find_bidders(cache, read_set)
     ending = filter(None, map(cache.escrows.get, read_set.ending))
     wallets = read_set.wallets.union(escrow.payer_did for escrow in ending)
@@ -108,19 +151,21 @@ async def load_read_set(connection: Connection, cache: StateCache, read_set: Rea
         *map(stake_address, stakes),
         *map(stake_locked_address, stakes),
     )
-    await fill(cache.accounts, addresses, _load_accounts)
-    await fill(cache.agents, read_set.agent_dids | read_set.trusted | bidders, _load_agents)
+    await fill(cache.accounts, addresses, _ACCOUNTS, Account)
+    await fill(cache.agents, read_set.agent_dids | read_set.trusted | bidders, _AGENTS, _agent)
     await _load_agent_counts(connection, cache, read_set)
     claimed = [did for did in read_set.claimed_dids if cache.agents.get(did) is None]
     if claimed:
         cache.callers.update(await _callers_among(connection, claimed))
-    await fill(cache.shares, read_set.share_dids, _load_shares)
-    await fill(cache.revoked, read_set.trusted, _load_revocations)
+    await fill(cache.shares, read_set.share_dids, _SHARES, dict)
+    await fill(cache.revoked, read_set.trusted, _REVOCATIONS, Revocation)
     await _load_owned(connection, cache, read_set)
-    await load_quotas(connection, cache, read_set)
-    await fill(cache.staked, read_set.staked, _load_staked)
-    await fill(cache.kept_bids, read_set.kept_bids, count_kept_bids)
-    await fill(cache.triggers, read_set.trigger_ids, _load_triggers)
+    quota_dids = read_set.quota_dids.union(did for did, _ in read_set.published)
+    await fill(cache.quotas, quota_dids, QUOTA_LIMITS, QuotaLimits)
+    await load_usage(connection, cache, read_set)
+    await fill(cache.staked, read_set.staked, _STAKED, lambda *locked: locked)
+    await fill(cache.kept_bids, read_set.kept_bids, COUNT_KEPT, int)
+    await fill(cache.triggers, read_set.trigger_ids, _TRIGGERS, _trigger)
     if read_set.new_keys:
         await _load_former_keys(connection, cache, read_set.new_keys)
     if read_set.credential_keys:
@@ -131,45 +176,23 @@ async def load_read_set(connection: Connection, cache: StateCache, read_set: Rea
         await load_gone_members(connection, cache, read_set.member_ids)
 
 
-async def _load_escrows(connection: Connection, cache: StateCache, workflow_ids: list[str]) -> None:
-    rows = await fetch(
-        connection,
-        "SELECT e.workflow_id::text, a.id, a.balance, e.payer_did, e.amount, e.fee_bps,"
-        " w.created_ms, e.status = 'released', w.is_halted, w.quarantine_code"
-        " FROM callboard.escrow e JOIN callboard.account a ON a.id = e.account_id"
-        " JOIN callboard.workflow w ON w.id = e.workflow_id"
-        " WHERE e.workflow_id = ANY(%s::uuid[])",
-        (workflow_ids,),
-    )
-    for workflow_id, account_id, balance, *terms, code in rows:
-        # Each account has one object, so all its users see the same balance.
-        address = escrow_address(workflow_id)
-        account = cache.accounts.get(address) or Account(account_id, "escrow", balance)
-        cache.accounts[address] = account
-        quarantine = None if code is None else QuarantineCode(code)
-        cache.escrows[workflow_id] = replace(Escrow(account, *terms), quarantine=quarantine)
+def _escrow(cache: StateCache, address: str, account_id: int, balance: int, *terms: Any) -> Escrow:
+    # Each account has one object, so all its users see the same balance.
+    account = cache.accounts.get(address) or Account(account_id, "escrow", balance)
+    cache.accounts[address] = account
+    *others, code = terms
+    stored = [account, *others, code and QuarantineCode(code)]
+    return Escrow(*stored)
 
 
-async def _load_accounts(connection: Connection, cache: StateCache, addresses: list[str]) -> None:
-    query = "SELECT address, id, kind, balance FROM callboard.account WHERE address = ANY(%s)"
-    for address, *fields in await fetch(connection, query, (addresses,)):
-        cache.accounts[address] = Account(*fields)
+def _agent(*fields: Any) -> KnownAgent:
+    *others, proven_by, offered = fields
+    stored = [*others, proven_by and OwnershipProof(proven_by), tuple(offered)]
+    return KnownAgent(*stored)
 
 
-async def _load_agents(connection: Connection, cache: StateCache, dids: list[str]) -> None:
-    rows = await fetch(
-        connection,
-        "SELECT did, owner_did, revision, token_revision, status = 'active', public_key,"
-        " key_number, coalesce(key_from_ms, registered_ms), inherited_from_did,"
-        " card_counter, card_number, card_hash, lineage_hash, is_trusted, proven_by, capability_ids"
-        " FROM callboard.agent WHERE did = ANY(%s)",
-        (dids,),
-    )
-    for did, *fields, proven_by, offered in rows:
-        proof = None if proven_by is None else OwnershipProof(proven_by)
-        cache.agents[did] = replace(
-            KnownAgent(*fields), proven_by=proof, capability_ids=tuple(offered)
-        )
+def _trigger(*state: Any) -> KnownTrigger:
+    return KnownTrigger(**dict(zip(TRIGGER_STATE, state, strict=True)))
 
 
 async def _load_agent_counts(connection: Connection, cache: StateCache, read_set: ReadSet) -> None:
@@ -232,15 +255,6 @@ async def _load_former_keys(connection: Connection, cache: StateCache, new_keys:
         cache.former_keys.add((did, public_key))
 
 
-async def _load_revocations(connection: Connection, cache: StateCache, dids: list[str]) -> None:
-    query = (
-        "SELECT did, revoked_by_did, expires_ms FROM callboard.revocation"
-        " WHERE did = ANY(%s) AND ended_ms IS NULL"
-    )
-    for did, *fields in await fetch(connection, query, (dids,)):
-        cache.revoked[did] = Revocation(*fields)
-
-
 async def _load_owned(connection: Connection, cache: StateCache, read_set: ReadSet) -> None:
     """Load the total credits of owners, but only if one owner could exceed the bound.
 
@@ -264,34 +278,6 @@ async def _load_owned(connection: Connection, cache: StateCache, read_set: ReadS
         (list(read_set.owned_dids),),
     )
     cache.owned.update((did, int(micro)) for did, micro in rows)
-
-
-async def _load_triggers(connection: Connection, cache: StateCache, ids: list[str]) -> None:
-    columns = ", ".join(TRIGGER_STATE)
-    query = f"SELECT {columns} FROM callboard.trigger WHERE id = ANY(%s::uuid[])"
-    for trigger_id, *state in await fetch(connection, query, (ids,)):
-        known = dict(zip(TRIGGER_STATE[1:], state, strict=True))
-        cache.triggers[str(trigger_id)] = KnownTrigger(id=str(trigger_id), **known)
-
-
-async def _load_shares(connection: Connection, cache: StateCache, dids: list[str]) -> None:
-    cache.shares.update({did: {} for did in dids})
-    query = (
-        "SELECT agent_did, depositor_did, micro FROM callboard.stake_share"
-        " WHERE agent_did = ANY(%s) AND micro > 0"
-    )
-    for agent_did, depositor_did, micro in await fetch(connection, query, (dids,)):
-        cache.shares[agent_did][depositor_did] = micro
-
-
-async def _load_staked(connection: Connection, cache: StateCache, pairs: list[Pair]) -> None:
-    query = (
-        "SELECT n.workflow_id::text, n.name, n.attempt, n.stake_micro FROM callboard.node n"
-        " JOIN unnest(%s::uuid[], %s::text[]) AS p(workflow_id, name)"
-        " ON n.workflow_id = p.workflow_id AND n.name = p.name WHERE n.stake_micro > 0"
-    )
-    for workflow_id, name, attempt, micro in await fetch(connection, query, columns_of(pairs)):
-        cache.staked[workflow_id, name] = (attempt, micro)
 
 
 async def load_settled(connection: Connection, pairs: Collection[Pair]) -> set[Pair]:

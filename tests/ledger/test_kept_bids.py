@@ -105,13 +105,13 @@ async def test_a_node_keeps_so_many_bids_and_no_more(
 
 def test_counting_the_bids_of_a_node_reads_no_others(database: Database) -> None:
     """A plan that was made when there were no bids read the index of all of them."""
-    counted = COUNT_KEPT % ("$1", "$2", "$3")
-    asked = f"EXECUTE counted ('{{{new_id()}}}', '{{a}}', {NO_ROUND})"
+    counted = COUNT_KEPT % ("$1", "$2")
+    asked = f"EXECUTE counted ('{{{new_id()}}}', '{{a}}')"
     with connect(database.superuser_url) as connection:
         # As the writer's session has it.
         connection.execute("SET enable_seqscan = off")
         connection.execute("SET plan_cache_mode = force_generic_plan")
-        connection.execute(f"PREPARE counted (uuid[], text[], smallint) AS {counted}")
+        connection.execute(f"PREPARE counted (uuid[], text[]) AS {counted}")
         connection.execute(asked)
         connection.execute(
             "INSERT INTO callboard.bid SELECT gen_random_uuid(), 'a', 1, 'did:test:a', 1,"
