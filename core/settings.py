@@ -157,7 +157,7 @@ class Settings:
     )
     replica_requests_max: int = _setting(2_000, "open requests per replica", 10)
     ray_cpus: int = _setting(0, "CPUs that Ray may count on; 0: all of the machine", 0)
-    generation: str = _setting("", "of the actors; `callboard upgrade` gives each one of its own")
+    generation: str = _setting("", "names the actors of one release; set by `callboard upgrade`")
 
     # Requests.
     nodes_max: int = _setting(1_000, "nodes of one workflow", 1, 10_000)
@@ -212,8 +212,12 @@ class Settings:
         10_000, "how long open calls may delay the move of a workflow to another owner", 0
     )
     owner_silence_ms: int = _setting(5_000, "silence after which an owner is replaced", 1_000)
-    ledger_silence_ms: int = _setting(15_000, "the same of the ledger actor", 5_000)
-    timekeeper_silence_ms: int = _setting(15_000, "the same of the timekeeper", 5_000)
+    ledger_silence_ms: int = _setting(
+        15_000, "silence after which the ledger actor is replaced", 5_000
+    )
+    timekeeper_silence_ms: int = _setting(
+        15_000, "silence after which the timekeeper is replaced", 5_000
+    )
     serve_silence_ms: int = _setting(
         30_000, "the same of Serve's controller, and of replicas of the API", 6_000
     )
@@ -228,9 +232,9 @@ class Settings:
     model_url: str = _setting(
         "", "OpenAI-compatible API that drafts workflows, https://…/v1; empty: drafts by words"
     )
-    model_name: str = _setting("", "the model that it is asked for")
-    model_key: str = _setting("", "its API key, sent as a bearer token", secret=True)
-    model_timeout_ms: int = _setting(20_000, "how long a suggestion waits for it", 1, 60_000)
+    model_name: str = _setting("", "name of the model that is requested")
+    model_key: str = _setting("", "API key of the model, sent as a bearer token", secret=True)
+    model_timeout_ms: int = _setting(20_000, "how long a suggestion waits for the model", 1, 60_000)
 
     # Traces.
     otlp_endpoint: str = _setting(

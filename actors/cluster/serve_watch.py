@@ -53,12 +53,12 @@ class ServeWatch:
                 await controller.check_alive.remote()
         except TimeoutError:
             if self._silence.note_miss(monotonic_ms()):
-                log.warning("Serve's controller is silent and is started anew")
+                log.warning("Serve's controller does not answer and is restarted")
                 await asyncio.to_thread(ray.kill, controller, no_restart=False)
                 self._silence.note_replaced(monotonic_ms())
         except RayError as error:
             # The controller has ended or is starting; Ray restarts it.
-            log.info("Serve's controller is not there error=%s", type(error).__name__)
+            log.info("Serve's controller is not reachable error=%s", type(error).__name__)
             self._silence.reset(monotonic_ms())
         else:
             self._silence.note_answer(monotonic_ms())

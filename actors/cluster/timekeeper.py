@@ -178,7 +178,7 @@ class Timekeeper:
             reply = await self._owners.ping(name)
         except RayError as error:
             # The owner has ended or is starting; Ray restarts it.
-            log.info("owner is not there owner=%s error=%s", name, type(error).__name__)
+            log.info("owner is not reachable owner=%s error=%s", name, type(error).__name__)
             is_late = silence.note_ended(monotonic_ms())
         else:
             if isinstance(reply, dict):

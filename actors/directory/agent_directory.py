@@ -565,7 +565,7 @@ class Directory(AgentHealth):
             message += (
                 f"{credits_text(cheapest_micro)} credits, {credits_text(left_micro)} are left"
             )
-            message += " for the node: dearer agents were left out"
+            message += " for the node; agents that cost more are not considered"
             code = NodeErrorCode.BUDGET_EXCEEDED
         else:
             (_, offers), hint = self.subnets.find_offers(capability_id, payer_did), ""

@@ -311,7 +311,7 @@ class Dispatcher:
             if ticket is not None:
                 self._forget(ticket, Contact.UNKNOWN)
                 order, now_ms = ticket.order, self._clock.now_ms()
-                message = "its circuit opened while others waited for it"
+                message = "the agent's circuit opened while this dispatch was queued"
                 failure = unavailable_failure(order, message, UNHEALTHY, is_declined=True)
                 event = build_failed_event(order, failure, now_ms, now_ms)
                 deliver_event(order, ticket.receive, event)

@@ -46,7 +46,9 @@ def judge_failure(
             failure = Failure(NodeErrorCode.POLICY_DENIED, message, Verdict.FINAL)
             return failure, Contact.REACHED
         case HttpFailureKind.NOT_TRIED:
-            message = f"the service could not try: {outcome.detail}"
+            message = (
+                f"the request was not sent because of a failure in the service: {outcome.detail}"
+            )
             return Failure(NodeErrorCode.AGENT_ERROR, message, is_spared=True), Contact.UNKNOWN
         case HttpFailureKind.WITHHELD:
             # LOST: the next attempt uses no retry, and waits until this member may send.

@@ -165,7 +165,7 @@ async def build_in_child(
         carried.append(sources.unverified)
     size = sum(map(_size, carried))
     if size > bytes_max:  # 1
-        message = f"the results that are sent whole have {size} bytes, limit {bytes_max}"
+        message = f"the parents' results together have {size} bytes, limit {bytes_max}"
         return Failure(NodeErrorCode.INPUT_TOO_LARGE, message, Verdict.FINAL)
     try:
         return await _build(payer_did, sources, load, builder, bytes_max)

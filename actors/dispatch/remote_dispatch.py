@@ -423,7 +423,7 @@ class RemoteDispatch:
         try:
             return self._take(ORDERS.decode(body))
         except Undecodable as error:  # the sender gets False; the other messages are handled
-            log.error("got what is no message between owners reason=%s", error)
+            log.error("undecodable message from another owner reason=%s", error)
         except Exception:
             # The edge to another process: an error here would make that process repeat the whole
             # batch without end.
@@ -502,7 +502,7 @@ class RemoteDispatch:
         if order is None:
             return
         at_ms = self._now_ms()
-        message = "what came of the attempt cannot be told to the workflow's owner"
+        message = "the result of the attempt cannot be sent to the workflow's owner process"
         failure = Failure(NodeErrorCode.AGENT_ERROR, message, is_spared=True)
         event = build_failed_event(order, failure, at_ms, at_ms)
         self._return_event(origin, serial, "", event)
@@ -544,7 +544,7 @@ class RemoteDispatch:
         """Send no orders to another owner for `AVOIDED_MS`; log the first failed call."""
         now_ms = self._now_ms()
         if self._avoided.get(name, 0) <= now_ms:
-            log.warning("calls to an owner fail and are repeated to=%s", name, exc_info=error)
+            log.warning("calls to an owner fail to=%s", name, exc_info=error)
         self._avoided[name] = now_ms + AVOIDED_MS
 
     def _end_foreign(self, sending: tuple[str, int], *, is_abort: bool = False) -> None:

@@ -367,7 +367,7 @@ class Owner:
             _build_settle(reply)(error)
             return
         except Exception:  # the edge of one request: the publish itself names what is missing
-            log.exception("directory not read for workflow=%s", request.workflow_id)
+            log.exception("directory not refreshed workflow=%s", request.workflow_id)
         self._handle_request(runner, request, reply)
 
     def _handle_request(
@@ -606,9 +606,7 @@ class Owner:
         if opened is Opened.NOT:
             return
         whose = None if opened is Opened.FOR_ALL else payer_did
-        log.warning(
-            "agent is left alone owner=%s agent=%s payer=%s", self._address, did, whose or "all"
-        )
+        log.warning("circuit opened owner=%s agent=%s payer=%s", self._address, did, whose or "all")
         self._dispatcher.refuse_waiting(did, whose)
 
     async def _end_revoked_work(self) -> None:

@@ -175,7 +175,7 @@ class Restorer:
                 try:
                     await self.restore_ids(ids)
                 except Exception:  # the edge of the task: it still serves later requests
-                    log.exception("workflows not read again count=%d", len(ids))
+                    log.exception("workflows not restored count=%d", len(ids))
         finally:
             self._single = None
 

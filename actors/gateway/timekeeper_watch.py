@@ -54,7 +54,7 @@ class TimekeeperWatch:
         except TimeoutError:
             is_silent = self._silence.note_miss(monotonic_ms())
         except Exception as error:  # the edge to another process
-            log.info("the timekeeper is not there error=%s", type(error).__name__)
+            log.info("the timekeeper is not reachable error=%s", type(error).__name__)
             self._silence.reset(monotonic_ms())
             if is_unknown_outcome(error):
                 await asyncio.to_thread(ensure_timekeeper, self._settings)
@@ -62,6 +62,6 @@ class TimekeeperWatch:
         else:
             is_silent = self._silence.note_work(told["rounds"], monotonic_ms())
         if is_silent:
-            log.warning("the timekeeper is silent and is started anew")
+            log.warning("the timekeeper makes no progress and is restarted")
             await asyncio.to_thread(restart_timekeeper)
             self._silence.note_replaced(monotonic_ms())

@@ -88,7 +88,7 @@ def parse_settings_argument(values: Mapping[str, object]) -> Settings:
     """
     settings, left_out = known_settings(values)
     for reason in left_out:
-        log.warning("setting not taken over: %s", reason)
+        log.warning("setting ignored: %s", reason)
     return settings
 
 

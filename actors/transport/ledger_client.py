@@ -36,7 +36,10 @@ RETRY_DELAY_S_MAX = 2.0
 # The weight of a command in addition to its bytes: the work of even the smallest transaction.
 COMMAND_WEIGHT: Final = 512
 _CALLER_LEFT: Final = Outcome(
-    OutcomeStatus.REJECTED, {}, ErrorCode.LEDGER_UNAVAILABLE, "its caller has left"
+    OutcomeStatus.REJECTED,
+    {},
+    ErrorCode.LEDGER_UNAVAILABLE,
+    "the caller stopped waiting for the outcome",
 )
 
 
@@ -199,6 +202,6 @@ def _decode_outcome(pending: _PendingCommand, body: bytes) -> Outcome:
 
 def _rejected_outcome(key: str, error: Exception) -> Outcome:
     """Return the outcome of a command that cannot be sent to the ledger."""
-    log.error("command cannot be carried key=%s", key, exc_info=error)
-    detail = f"the command cannot be carried to the ledger: {type(error).__name__}"
+    log.error("command cannot be sent key=%s", key, exc_info=error)
+    detail = f"the command cannot be sent to the ledger: {type(error).__name__}"
     return Outcome(OutcomeStatus.REJECTED, {}, ErrorCode.INTERNAL_ERROR, detail)

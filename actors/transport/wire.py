@@ -262,7 +262,7 @@ async def _answered(
         try:
             read.append(wire.decode(body))
         except Undecodable as error:  # the other messages of the batch are still processed
-            log.error("got what is no message reason=%s", error)
+            log.error("undecodable message reason=%s", error)
             unread[position] = refused(error)
     answers = list(await answer(read)) if read else []
     for position, reply in unread.items():

@@ -451,7 +451,7 @@ def build_outcome_reply(outcome: Outcome) -> PublishReply | ServiceError:
         return ServiceError(outcome.error, outcome.detail, retry_after_s=retry_after_s)
     if outcome.status is OutcomeStatus.STALE:
         return Moved(
-            ErrorCode.OVERLOADED, "the workflow's shard is another member's", retry_after_s=1
+            ErrorCode.OVERLOADED, "another member holds the workflow's shard", retry_after_s=1
         )
     return PublishReply(
         workflow_id=str(outcome.result["workflowId"]),

@@ -240,7 +240,7 @@ class Quarantine:
         try:
             records = build_end_from_rows(stored, event)
         except Exception:  # rows of a newer version: a retry after an upgrade may read them
-            log.exception("no end for workflow=%s", workflow_id)
+            log.exception("workflow cannot be ended workflow=%s", workflow_id)
             self._retry_end(workflow_id, quarantined)
             return
         quarantined.is_ending = True

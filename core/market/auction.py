@@ -99,7 +99,7 @@ def bid_problem(
         return ServiceError(ErrorCode.CONFLICT, "the bid is late: the auction round has closed")
     if has_bid:
         return ServiceError(
-            ErrorCode.CONFLICT, "the agent has already bid in this round: its first bid is final"
+            ErrorCode.CONFLICT, "the agent has already bid in this round: the first bid is final"
         )
     if 0 <= amount_micro <= terms.reserve_micro:
         return None
@@ -158,7 +158,7 @@ def displaced_bid(
         return max(highest, own, key=_held_order) if is_spare else own
     if own is None and (is_spare or _held_order(bid) < _held_order(highest)):
         return highest
-    message = f"the round is full: it holds {LIVE_BIDS_MAX} bids that are as low: bid lower"
+    message = f"the auction round is full ({LIVE_BIDS_MAX} bids): expected a lower bid"
     return ServiceError(ErrorCode.CONFLICT, message)
 
 

@@ -54,7 +54,7 @@ _WORDS: Final = {
     VERIFIER_NOT_ACCEPTED: "accepting none of the verifiers that the node asks for",
     TOO_SLOW: "promising its result later than the node's timeoutMs",
     REGION_REFUSED: "in a region that a policy of the payer's subnets refuses",
-    INPUTS_STAY: "to which the inputs may not leave: set settings.federate or the node's region, or"
+    INPUTS_STAY: "not allowed to receive the inputs: set settings.federate or the node's region, or"
     " add an allow_region policy",
     TIME_TOO_SHORT: "with less than 3 s of timeoutMs or maxRuntimeMs left for an order",
     "late": "too late",
@@ -88,7 +88,7 @@ def counts_text(reasons: Iterable[str]) -> str:
         f"{count} {_WORDS.get(reason, reason.replace('_', ' '))}"
         for reason, count in found.most_common()
     ]
-    unlooked = ["the rest not examined"] if found.total() == LOOKED_AT_MAX else []
+    unlooked = ["further agents not examined"] if found.total() == LOOKED_AT_MAX else []
     return ", ".join([*told, *unlooked])
 
 

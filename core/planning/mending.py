@@ -60,6 +60,6 @@ def limit_costs(steps: Iterable[Step]) -> bool:
 
 def _leave_out(draft: Plan, step: Step, name: str) -> str:
     source, output = step.sources.pop(name)
-    note = f"{step.name}.{name} is left open: what {source.name}.{output} is cannot fit it"
+    note = f"{step.name}.{name} has no source: {source.name}.{output} does not fit its schema"
     draft.notes.append(note)
     return note

@@ -106,7 +106,7 @@ def plan_of_answer(
         if _connect(step, node, {name: one for name, (_, one) in steps.items()}, draft.intent):
             draft.notes.append(f"{step.name}: what cannot fill its inputs is left out")
     if any(depends(step, step) for step in draft.steps):  # (4)
-        raise UnusableAnswer("its nodes need each other in a circle")
+        raise UnusableAnswer("its nodes form a cycle")
     draft.steps = in_order(draft.steps)  # (5)
     draft.unmatched = [one for one in answer.unmatched if one and one in draft.intent]
     return draft
@@ -126,7 +126,7 @@ def _read(text: str) -> _Answer:
     try:
         return msgspec.json.decode(text, type=_Answer)
     except (msgspec.MsgspecError, RecursionError, UnicodeError):
-        raise UnusableAnswer("it has not the form that was asked for") from None
+        raise UnusableAnswer("its form is not the requested form") from None
 
 
 def _rank(ranking: OfferRanking, node: _Node) -> list[Ranked]:
@@ -151,7 +151,7 @@ def _add(draft: Plan, node: _Node, offer: Offer, ranked: Sequence[Ranked]) -> St
     second = rival.offer.capability_id if rival is not None else ""
     draft.chosen.append(Chosen(step.name, phrase, sure, second))
     if offer.capability_id != node.capability:
-        draft.notes.append(f"{step.name} stands for a capability that no agent offers")
+        draft.notes.append(f"{step.name} replaces a requested capability that no agent offers")
     return step
 
 

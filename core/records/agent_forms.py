@@ -44,7 +44,7 @@ BESIDE_BYTES_MAX: Final = 8 * 1_024
 # Generated ids of capabilities contain this many hex digits of the hash of the agent's DID.
 _OWNER_DIGITS: Final = 12
 # Cards are public. The message never contains the secret, because clients log problems.
-_NO_SECRETS: Final = "no secrets in a card; signingSecret stands beside `acard`"
+_NO_SECRETS: Final = "no secrets in a card; put signingSecret beside `acard`"
 _NO_ENDPOINT: Final = "http://absent.invalid"
 
 

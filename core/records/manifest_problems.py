@@ -174,7 +174,7 @@ def add_trigger_problems(
         return
     nodes, config = plain.get("nodes"), trigger.get("config")
     if type(nodes) is dict and TRIGGER_SOURCE in nodes:
-        expected = f"another name: $.{TRIGGER_SOURCE}.result is what starts a run"
+        expected = f"another name: {TRIGGER_SOURCE} is reserved for $.{TRIGGER_SOURCE}.result"
         problems.append(Problem(path_of(TRIGGER_SOURCE), f"a node {TRIGGER_SOURCE!r}", expected))
     if not is_stored and (config is None or type(config) is dict):
         read = read_config(kind, config)

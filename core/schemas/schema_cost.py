@@ -208,7 +208,7 @@ class _Analysis:
                     raise SchemaDefect(f"{path}.{name}", name, "$ref to a place in this schema")
             for name in ("$id", _base_keyword(self._root)):
                 if isinstance(schema.get(name), str) and schema is not self._root:
-                    raise SchemaDefect(f"{path}.{name}", name, "one at the root alone")
+                    raise SchemaDefect(f"{path}.{name}", name, "only at the root")
         self._step(place)
         return place
 
@@ -222,7 +222,7 @@ class _Analysis:
         if place.closure is not None:
             return place.closure
         if place.is_open:
-            raise SchemaDefect(place.path, "a reference to itself", "one that ends")
+            raise SchemaDefect(place.path, "a cyclic reference", "one without a cycle")
         place.is_open = True
         self._depth += 1
         if self._depth > DEPTH_MAX:
@@ -367,4 +367,4 @@ def _too_costly(path: str) -> SchemaDefect:
     expected = (
         f"a schema that checks each part of a value at most {COST_MAX} times, references included"
     )
-    return SchemaDefect(path, "a schema that takes too long to judge by", expected)
+    return SchemaDefect(path, "a schema that takes too long to validate with", expected)

@@ -136,11 +136,11 @@ class ValueSchema:
         """
         units = self.cost * size_bytes
         if units > JUDGED_UNITS_MAX:
-            return Breach("$", f"{size_bytes} bytes are too many to be judged by this schema")
+            return Breach("$", f"{size_bytes} bytes are too many to validate by this schema")
         if self._validator.is_valid(value):
             return None
         if units > TOLD_UNITS_MAX:
-            return Breach("$", "the value breaks the schema, and is too large to tell where")
+            return Breach("$", "the value breaks the schema (it is too large to report the place)")
         try:
             self._validator.validate(value)
         except ValidationError as error:

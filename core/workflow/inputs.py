@@ -53,7 +53,7 @@ class DispatchRoom:
 
     def failure(self) -> Failure:
         """Return the failure of a dispatch that is too large."""
-        message = f"the dispatch has more than {self._bytes_max} bytes, limit {self._bytes_max}"
+        message = f"the dispatch is larger than the limit of {self._bytes_max} bytes"
         return Failure(NodeErrorCode.INPUT_TOO_LARGE, message, Verdict.FINAL)
 
     def take(self, size: int) -> None:

@@ -314,5 +314,5 @@ def _failure_there(terms: OrderTerms, error: Any) -> Failure:
 
 
 def _lie(terms: OrderTerms, got: str) -> Failed:
-    message = f"the peer {terms.peer_id} broke the order: {got[:_TEXT_CHARS_MAX]}"
+    message = f"invalid reply of the peer {terms.peer_id} to the order: {got[:_TEXT_CHARS_MAX]}"
     return Failed(Failure(NodeErrorCode.INVALID_REPLY, message, Verdict.FINAL_FOR_AGENT))

@@ -212,10 +212,14 @@ class Keeper:
                 if _RAY_READY.encode() in file.read():
                     return
             if self._ray.poll() is not None or time.monotonic() > deadline:
-                heads = "" if self._place.is_head else " are ray_token, Ray and Python the head's,"
+                heads = (
+                    ""
+                    if self._place.is_head
+                    else " check that ray_token, Ray and Python are those of the head,"
+                )
                 raise StartFailed(
-                    f"Ray did not start:{heads} is there memory and disk left, and does the"
-                    f" machine's own name resolve? The last lines of"
+                    f"Ray did not start:{heads} check memory and disk, and that the"
+                    f" machine's own name resolves. The last lines of"
                     f" {log}:\n{last_lines(log)}"
                 )
             time.sleep(0.02)

@@ -124,7 +124,7 @@ def test_row_4_an_agent_above_the_limit_is_named_in_credits(
     error = record["nodes"]["a"]["error"]
     assert error["code"] == "BUDGET_EXCEEDED"
     assert "costs 0.31 credits, 0.3 are left" in error["message"]
-    assert "dearer agents were left out" in error["message"]
+    assert "agents that cost more are not considered" in error["message"]
 
 
 @BUDGETS

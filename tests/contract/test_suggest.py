@@ -167,7 +167,7 @@ def test_a_mapping_that_certainly_cannot_fit_is_left_open_and_said(
     found = answer(payer.http.post(PATH, json=said))
     assert list(found["draft"]["nodes"]) == ["collect", "paint"]
     assert found["openInputs"] == {"paint": ["marks"]}
-    assert "paint.marks is left open: what collect.marks is cannot fit it" in found["notes"]
+    assert "paint.marks has no source: collect.marks does not fit its schema" in found["notes"]
     answer(payer.http.post("/v1/workflows/publish", json={**found["draft"], "dryRun": True}))
 
 

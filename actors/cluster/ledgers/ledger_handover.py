@@ -107,7 +107,7 @@ async def find_writer(handles: Mapping[str, Any]) -> str:
     answers = await asyncio.gather(*(is_writer(handle) for handle in handles.values()))
     names = [name for name, is_one in zip(handles, answers, strict=True) if is_one]
     if len(names) != 1:
-        raise HandoverFailed(f"got {len(names)} ledgers that say to be the writer, expected 1")
+        raise HandoverFailed(f"got {len(names)} ledgers that claim to be the writer, expected 1")
     return names[0]
 
 

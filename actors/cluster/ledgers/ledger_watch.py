@@ -96,11 +96,13 @@ class LedgerWatch:
             reply = await ask(handle.ping.remote, handle.progress.remote)
         except RayError as error:
             # It has ended or is starting: Ray restarts it.
-            log.info("the ledger is not there name=%s error=%s", name, type(error).__name__)
+            log.info(
+                "the ledger's process is not reachable name=%s error=%s", name, type(error).__name__
+            )
             silence.reset(monotonic_ms())
             return None
         if is_silent(name, silence, reply, monotonic_ms()):
-            log.warning("the ledger is silent and is started anew name=%s", name)
+            log.warning("the ledger makes no progress and is restarted name=%s", name)
             await asyncio.to_thread(ray.kill, handle, no_restart=False)
             silence.note_replaced(monotonic_ms())
         if not isinstance(reply, dict):

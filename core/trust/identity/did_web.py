@@ -55,7 +55,7 @@ def document_keys(text: bytes, did: str) -> tuple[str, ...]:
         raise ValueError(f"expected a DID document with the id {did}")
     methods = document.get("verificationMethod", [])
     if doubled := doubled_member(text):
-        raise ValueError(f"{doubled} stands twice")
+        raise ValueError(f"duplicate member {doubled}")
     if not isinstance(methods, list) or len(methods) > KEYS_MAX:
         raise ValueError(f"expected at most {KEYS_MAX} verification methods")
     keys = (_key(method) for method in methods if isinstance(method, dict))

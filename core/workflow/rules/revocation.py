@@ -58,5 +58,5 @@ def _end_verification(workflow: WorkflowState, state: NodeState, event: AgentRev
 
 
 def _build_revoked_failure(agent_did: str) -> Failure:
-    message = f"{agent_did} was revoked while it was at work"
+    message = f"{agent_did} was revoked during the attempt"
     return Failure(NodeErrorCode.REVOKED, message, Verdict.FINAL_FOR_AGENT)

@@ -162,7 +162,7 @@ async def _committed(call: Call, command: PlaceBid | KeepBid) -> dict[str, Any]:
     """
     done = ServiceError(
         ErrorCode.CONFLICT,
-        f"{command.agent_did} has already bid for node {command.node!r}: its first bid is final",
+        f"{command.agent_did} has already bid for node {command.node!r}: the first bid is final",
     )
     outcome = await call.commit(command, done=done)
     return _received(command, outcome.result["receivedMs"])

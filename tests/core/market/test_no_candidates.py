@@ -32,7 +32,7 @@ def test_it_says_how_many_offer_it_and_why_each_is_left_out() -> None:
 
 def test_of_very_many_only_the_first_are_looked_at() -> None:
     said = explain("cap.a", 10**6, ("agent_offline" for _ in range(10**6)))
-    assert said.endswith(f"{LOOKED_AT_MAX} offline, the rest not examined)")
+    assert said.endswith(f"{LOOKED_AT_MAX} offline, further agents not examined)")
 
 
 def test_an_auction_says_why_no_bid_wins() -> None:

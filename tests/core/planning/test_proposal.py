@@ -81,9 +81,9 @@ def test_an_unknown_capability_is_replaced_by_what_fits_its_words_or_left_out() 
         "cap.web.fetch.v1",
     ]
     assert draft.notes == [
-        "summarize stands for a capability that no agent offers",
+        "summarize replaces a requested capability that no agent offers",
         "a node whose capability no agent offers is left out",
-        "fetch stands for a capability that no agent offers",
+        "fetch replaces a requested capability that no agent offers",
     ]
     with pytest.raises(UnusableAnswer, match="no agent offers"):
         drafted(node("a", "cap.coffee.v1", "brew coffee"))

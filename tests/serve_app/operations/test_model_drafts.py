@@ -91,7 +91,7 @@ def test_callers_without_an_account_do_not_reach_the_model(who: Principal) -> No
 
 @pytest.mark.parametrize(
     ("answer", "why"),
-    [(RawReply(500), "did not answer"), ("no draft", "not used: it has not the form")],
+    [(RawReply(500), "did not answer"), ("no draft", "not used: its form is not")],
 )
 def test_why_there_is_no_draft_is_told_without_addresses(answer: str | RawReply, why: str) -> None:
     async def calls(drafts: ModelDrafts) -> None:
