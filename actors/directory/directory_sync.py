@@ -100,12 +100,20 @@ class DirectorySync:
         self._since: dict[Kept, Since] = {}
         self._uses: dict[Kept, Callable[[Sequence[RowDict]], None]] = {
             SUBNETS: directory.subnets.apply_rows,
-            AGENTS: self._put_agents,
-            PRICES: self._apply_prices,
+            AGENTS: lambda rows: directory.put(rows, at_ms=now_ms()),
+            PRICES: lambda rows: directory.apply_prices(
+                {row["capability_id"]: price_of_row(row) for row in rows}
+            ),
             VERSIONS: directory.published.apply_rows,
-            LIVE: self._apply_live,
-            REPUTATIONS: self._apply_reputations,
-            STAKES: self._apply_stakes,
+            LIVE: lambda rows: directory.apply_liveness(
+                {row["did"]: liveness_of(row) for row in rows}
+            ),
+            REPUTATIONS: lambda rows: directory.standings.apply_tallies(
+                {row["agent_did"]: tally_of(row) for row in rows}
+            ),
+            STAKES: lambda rows: directory.stakes.apply_parts(
+                {row["agent_did"]: (row["free_micro"], row["locked_micro"]) for row in rows}
+            ),
             REVOCATIONS: self._apply_revocations,
         }
         self._pace = _Pace()
@@ -234,23 +242,6 @@ class DirectorySync:
         for some in ([row] for row in rows) if kind is AGENTS else (rows,):
             use(some)
             await slices.pause()
-
-    def _put_agents(self, rows: Sequence[RowDict]) -> None:
-        self._directory.put(rows, at_ms=self._now_ms())
-
-    def _apply_prices(self, rows: Sequence[RowDict]) -> None:
-        self._directory.apply_prices({row["capability_id"]: price_of_row(row) for row in rows})
-
-    def _apply_live(self, rows: Sequence[RowDict]) -> None:
-        self._directory.apply_liveness({row["did"]: liveness_of(row) for row in rows})
-
-    def _apply_reputations(self, rows: Sequence[RowDict]) -> None:
-        self._directory.standings.apply_tallies({row["agent_did"]: tally_of(row) for row in rows})
-
-    def _apply_stakes(self, rows: Sequence[RowDict]) -> None:
-        self._directory.stakes.apply_parts(
-            {row["agent_did"]: (row["free_micro"], row["locked_micro"]) for row in rows}
-        )
 
     def _apply_revocations(self, rows: Sequence[RowDict]) -> None:
         self._directory.revocations.apply_rows(rows)
