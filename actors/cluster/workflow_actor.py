@@ -33,7 +33,7 @@ from actors.process.startup import (
     settings_argument,
 )
 from actors.shards.child_lease import Parentage
-from actors.transport.actor_calls import BatchCall, BatchServer
+from actors.transport.actor_calls import BatchCall, serve_batches
 from actors.transport.late_replies import LateReplies
 from actors.transport.ledger_route import LedgerRoute
 from actors.transport.names import LIVENESS
@@ -73,7 +73,7 @@ class WorkflowActor:
             trace.start()
         route = LedgerRoute(settings)
         ledger = route.client(_stop)
-        self._batches = BatchServer(settings, name)
+        self._serve = partial(serve_batches, settings, name)
         self._owner = Owner(
             name,
             ray.get_runtime_context().get_node_id(),
@@ -103,7 +103,7 @@ class WorkflowActor:
             "finished": self.finished,
             "accept": self.accept,
         }
-        await self._batches.start(methods)
+        await self._serve(methods)
         try:
             await self._owner.start()
         except Exception as error:  # the edge of the process: a new process repeats the start

@@ -121,37 +121,24 @@ class BatchCall:
             self._socket.close()
 
 
-class BatchServer:
-    """Serves an actor's methods over a socket, if its machine has a run folder.
+async def serve_batches(settings: Settings, name: str, methods: Mapping[str, Any]) -> SocketServer:
+    """Serve methods of an actor over a socket, if its machine has a run folder; return the server.
+
+    If that is not possible, callers use slower Ray calls.
 
     Args:
         settings: the deployment's settings.
         name: the actor's name.
+        methods: the methods that may be called, by name.
     """
-
-    def __init__(self, settings: Settings, name: str) -> None:
-        self._settings = settings
-        self._name = name
-        self._server: SocketServer | None = None
-
-    async def start(self, methods: Mapping[str, Any]) -> None:
-        """Start to listen. If that is not possible, callers use slower Ray calls.
-
-        Args:
-            methods: the methods that may be called, by name.
-        """
-        self._server = SocketServer(methods)
-        path = socket_path(self._settings.run_folder, self._name)
-        if path is not None:
-            try:
-                await self._server.listen(path)
-            except OSError as error:  # a machine without the run folder
-                log.warning("no socket actor=%s reason=%s", self._name, error)
-
-    async def close(self) -> None:
-        """Stop to listen; unfinished calls are cut off."""
-        if self._server is not None:
-            await self._server.close()
+    server = SocketServer(methods)
+    path = socket_path(settings.run_folder, name)
+    if path is not None:
+        try:
+            await server.listen(path)
+        except OSError as error:  # a machine without the run folder
+            log.warning("no socket actor=%s reason=%s", name, error)
+    return server
 
 
 def is_unknown_outcome(error: BaseException) -> bool:

@@ -19,7 +19,7 @@ import ray
 
 from actors.process.metrics import start_loop_watchdog
 from actors.process.startup import collect_rarely, configure_logging, parse_settings_argument
-from actors.transport.actor_calls import BatchServer
+from actors.transport.actor_calls import serve_batches
 from actors.transport.ledger_client import (
     RETRY_DELAY_S_MAX,
     RETRY_DELAY_S_MIN,
@@ -55,12 +55,12 @@ class LedgerActor:
             genesis=_genesis(settings),
             on_fatal=_stop,
         )
-        self._batches = BatchServer(settings, self._name)
+        self._serve = partial(serve_batches, settings, self._name)
         # Not awaited: if Postgres is down, the creation of the actor must not fail permanently.
         self._start = asyncio.create_task(self._open())
 
     async def _open(self) -> None:
-        await self._batches.start({"submit": self.submit, "renew": self.renew})
+        await self._serve({"submit": self.submit, "renew": self.renew})
         delay_s = RETRY_DELAY_S_MIN
         while True:
             try:

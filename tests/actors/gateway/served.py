@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Final
 
 from actors.gateway.gateway import Gateway
-from actors.transport.actor_calls import BatchServer
 from actors.transport.ledger_client import ledger_unavailable_error
 from actors.transport.messages import OwnerReply, OwnerRequest, PublishReply, PublishRequest
 from actors.transport.names import LEDGER
+from actors.transport.sockets import SocketServer
 from actors.transport.wire import answer_renewals, answer_requests
 from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
@@ -44,7 +44,7 @@ class Owner:
         self.calls: list[list[OwnerRequest]] = []
         self.is_raising = False
         self.polls = 0
-        self.server: BatchServer | None = None
+        self.server: SocketServer | None = None
 
     @property
     def requests(self) -> list[OwnerRequest]:

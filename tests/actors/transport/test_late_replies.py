@@ -11,7 +11,6 @@ import pytest
 from msgspec.structs import replace
 
 from actors.gateway.gateway import Gateway
-from actors.transport.actor_calls import BatchServer
 from actors.transport.late_replies import LateReplies
 from actors.transport.messages import (
     Late,
@@ -21,6 +20,7 @@ from actors.transport.messages import (
     PublishReply,
     PublishRequest,
 )
+from actors.transport.sockets import SocketServer
 from actors.transport.wire import answer_requests, decode_reply
 from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
@@ -63,7 +63,7 @@ class Owner:
 
 
 @pytest.fixture
-async def served(tmp_path: Path) -> AsyncIterator[tuple[Owner, BatchServer, Gateway]]:
+async def served(tmp_path: Path) -> AsyncIterator[tuple[Owner, SocketServer, Gateway]]:
     """An owner that listens, and a gateway without a database or Ray."""
     owner = Owner()
     methods = {"handle": owner.handle, "late": owner.poll, "finished": owner.finished}
@@ -91,7 +91,7 @@ def stored(name: str) -> PublishReply:
 
 
 async def test_one_payers_slow_request_does_not_hold_up_anothers_in_its_call(
-    served: tuple[Owner, BatchServer, Gateway],
+    served: tuple[Owner, SocketServer, Gateway],
 ) -> None:
     """The call was answered when all of it was committed: 8 s behind 20,000 steps."""
     owner, _, gateway = served
@@ -107,7 +107,7 @@ async def test_one_payers_slow_request_does_not_hold_up_anothers_in_its_call(
         assert await asyncio.gather(*slow) == [stored("a"), stored("d")]
 
 
-async def test_a_late_refusal_is_raised(served: tuple[Owner, BatchServer, Gateway]) -> None:
+async def test_a_late_refusal_is_raised(served: tuple[Owner, SocketServer, Gateway]) -> None:
     owner, _, gateway = served
     asked = asyncio.create_task(gateway.publish(of("a")))
     async with asyncio.timeout(60):
@@ -120,7 +120,7 @@ async def test_a_late_refusal_is_raised(served: tuple[Owner, BatchServer, Gatewa
 
 
 async def test_a_late_reply_of_an_owner_that_ended_is_asked_for_again(
-    served: tuple[Owner, BatchServer, Gateway], tmp_path: Path
+    served: tuple[Owner, SocketServer, Gateway], tmp_path: Path
 ) -> None:
     """With the same key: whether it was stored, only the ledger knows."""
     owner, server, gateway = served

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from actors.transport.actor_calls import BatchServer
 from actors.transport.ledger_client import ledger_unavailable_error
 from actors.transport.ledger_route import SLOW_S, LedgerRoute
 from actors.transport.names import LEDGERS
+from actors.transport.sockets import SocketServer
 from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
 from ledger.errors import LedgerUnavailable
@@ -46,7 +46,7 @@ class Ledger:
         self.error = error
         self.is_frozen = False
         self.calls: list[list[bytes]] = []
-        self._server: BatchServer | None = None
+        self._server: SocketServer | None = None
 
     async def submit(self, bodies: list[bytes]) -> list[bytes]:
         """Answer a call."""
