@@ -10,10 +10,8 @@ import asyncio
 from typing import Any, Final
 
 from actors.cluster.due.event_follower import MINUTE_MS, RATE
-from actors.cluster.due.run_starter import Cause, RunStarter, failed_note, note_of
-from actors.routing.trigger_runs import run_of, run_request, workflow_limits
-from actors.transport.wire import packed
-from core.errors import ServiceError
+from actors.cluster.due.run_starter import Cause, RunStarter, note_of, publish_of
+from actors.routing.trigger_runs import run_of, workflow_limits
 from core.json_text import read_json
 from core.settings import Settings
 from core.triggers.event_match import first_match
@@ -70,13 +68,13 @@ class EventRuns:
             cause = Cause(run, note_of(run, "skipped", "depth"))
         else:
             ids = self._starter.new_ids()
-            cause = await asyncio.to_thread(self._publish, run, trigger, event, *ids)
+            cause = await asyncio.to_thread(self._publish, run, trigger, event, ids)
         if cause is not None and await self._starter.take([cause]):
             return RATE if is_refused else "it could not be started now"
         return None
 
     def _publish(
-        self, run: TriggerRun, trigger: RowDict, entry: RowDict, workflow_id: str, task_id: str
+        self, run: TriggerRun, trigger: RowDict, entry: RowDict, ids: tuple[str, str]
     ) -> Cause | None:
         """Return the publish of a run, or the record of its failure; None if no event matches."""
         shown, config = read_json(entry["body"]), trigger["config"]
@@ -93,15 +91,5 @@ class EventRuns:
             "payload": event["payload"],
             "createdAt": shown["createdAt"],
         }
-        try:
-            request = run_request(
-                trigger,
-                run,
-                {"auditId": shown["id"], "result": result},
-                limits=self._limits,
-                workflow_id=workflow_id,
-                task_id=task_id,
-            )
-        except ServiceError as error:  # the deployment's limits were lowered since
-            return Cause(run, failed_note(run, error))
-        return Cause(run, packed(request))
+        cause = {"auditId": shown["id"], "result": result}
+        return publish_of(trigger, run, cause, limits=self._limits, ids=ids)

@@ -10,19 +10,23 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Sequence
-from typing import Final, Literal, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal, NamedTuple
 
 from actors.process.loop_clock import wall_ms
 from actors.routing.live_owners import LiveOwners
 from actors.routing.publishes import publish_all
+from actors.routing.trigger_runs import run_request
 from actors.transport.ledger_route import LedgerRoute
 from actors.transport.messages import PackedPublish, PublishReply
 from actors.transport.names import TIMEKEEPER
+from actors.transport.wire import packed
 from core.errors import ErrorCode, ServiceError
 from core.ids import uuid7
 from core.settings import Settings
+from core.workflow.dag import WorkflowLimits
 from ledger.features.workflow_commands import NoteRun, TriggerRun, run_command_key
+from ledger.reads.stored import RowDict
 
 log = logging.getLogger("callboard.triggers")
 
@@ -75,6 +79,28 @@ def failed_note(run: TriggerRun, error: ServiceError) -> NoteRun:
     """
     is_spent = error.code is ErrorCode.QUOTA_EXCEEDED
     return note_of(run, "skipped" if is_spent else "failed", error.code, detail=error.detail)
+
+
+def publish_of(
+    row: RowDict,
+    run: TriggerRun,
+    cause: Mapping[str, Any],
+    *,
+    limits: WorkflowLimits,
+    ids: tuple[str, str],
+) -> Cause:
+    """Return the publish of a run, or the record of its failure.
+
+    The template may be refused now, because the deployment's limits were lowered since.
+
+    Args:
+        ids: the ids of the new workflow and its task.
+    """
+    try:
+        request = run_request(row, run, cause, limits=limits, workflow_id=ids[0], task_id=ids[1])
+    except ServiceError as error:
+        return Cause(run, failed_note(run, error))
+    return Cause(run, packed(request))
 
 
 class RunStarter:

@@ -10,10 +10,9 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
-from actors.cluster.due.run_starter import Cause, RunStarter, failed_note, note_of
+from actors.cluster.due.run_starter import Cause, RunStarter, failed_note, note_of, publish_of
 from actors.process.loop_clock import SteadyTime, every
-from actors.routing.trigger_runs import run_of, run_request, workflow_limits
-from actors.transport.wire import packed
+from actors.routing.trigger_runs import run_of, workflow_limits
 from core.errors import ServiceError
 from core.settings import Settings
 from core.timestamps import iso_ms
@@ -68,9 +67,9 @@ class ScheduleWatch:
     def _decide_all(
         self, rows: Sequence[RowDict], ids: Sequence[tuple[str, str]], now_ms: int
     ) -> list[Cause]:
-        return [self._decide(row, *own, now_ms) for row, own in zip(rows, ids, strict=True)]
+        return [self._decide(row, own, now_ms) for row, own in zip(rows, ids, strict=True)]
 
-    def _decide(self, row: RowDict, workflow_id: str, task_id: str, now_ms: int) -> Cause:
+    def _decide(self, row: RowDict, ids: tuple[str, str], now_ms: int) -> Cause:
         """Return the result of a schedule's due time: the publish of its run, or a note."""
         due_ms, config = row["due_ms"], row["config"]
         run = run_of(row, str(due_ms), due_ms=due_ms)
@@ -85,18 +84,11 @@ class ScheduleWatch:
                 is_running=row["is_running"],
                 now_ms=now_ms,
             )
-            run = run_of(row, str(due_ms), due_ms=due_ms, next_due_ms=next_due_ms)
-            if skipped is not None:
-                note = note_of(run, "skipped", skipped, missed_until_ms=missed_until_ms)
-                return Cause(run, note)
-            request = run_request(
-                row,
-                run,
-                {"dueAt": due_at, "result": {"dueAt": due_at}},
-                limits=self._limits,
-                workflow_id=workflow_id,
-                task_id=task_id,
-            )
-        except ServiceError as error:  # the time zone is unknown now, or limits were lowered
+        except ServiceError as error:  # the time zone is unknown now
             return Cause(run, failed_note(run, error))
-        return Cause(run, packed(request))
+        run = run_of(row, str(due_ms), due_ms=due_ms, next_due_ms=next_due_ms)
+        if skipped is not None:
+            note = note_of(run, "skipped", skipped, missed_until_ms=missed_until_ms)
+            return Cause(run, note)
+        cause = {"dueAt": due_at, "result": {"dueAt": due_at}}
+        return publish_of(row, run, cause, limits=self._limits, ids=ids)
