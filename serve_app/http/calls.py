@@ -39,7 +39,7 @@ from ledger.authority import Authority, AuthorizedCommand, OpenedBy, OwnersComma
 from ledger.commands import Command, Outcome, OutcomeStatus
 from serve_app.callers.limits import RateClass
 from serve_app.callers.signed_requests import SignedRequest
-from serve_app.http.paths import PATH_VALUES, names_in, path_problem
+from serve_app.http.paths import PATH_VALUES, PUBLIC_FORMATS, names_in, path_problem, thing_named
 from serve_app.services import Services
 
 B = TypeVar("B", bound=Body)
@@ -157,11 +157,10 @@ class Call:
 
         Raises:
             ServiceError: INVALID_REQUEST with all problems of the three. NOT_FOUND if all problems
-                are in the path, and the last value of the path identifies an object
-                (`PathValue.looked_up`).
+                are in the path, and the service chooses the format of the first invalid value.
         """
         problems = ProblemList()
-        looked_up = self._parse_path(problems)
+        missing = self._parse_path(problems)
         in_path = len(problems)
         if operation.query is not None:
             values = query_values(self.query_string, problems) if self.query_string else {}
@@ -169,29 +168,27 @@ class Call:
         if (model := operation.parsed_body) is not None:
             raw = self.json if self.body or not operation.is_body_optional else {}
             self._parsed[model] = shape.read(model, raw, problems)
-        if looked_up is not None and 0 < len(problems) == in_path:
-            raise not_found(f"{looked_up} {'/'.join(self.path_texts.values())[:100]}")
+        if missing and len(problems) == in_path:
+            raise not_found(missing)
         if problems:
             raise shape.refused(problems)
 
-    def _parse_path(self, problems: ProblemList) -> str | None:
-        """Parse the path. Return what the path's last value identifies, for the text of NOT_FOUND.
+    def _parse_path(self, problems: ProblemList) -> str:
+        """Parse the path. Return the object that cannot exist, because its id is invalid.
 
-        None: a problem of the path gives INVALID_REQUEST.
+        "": all values are valid, or a problem of the path gives INVALID_REQUEST.
         """
-        looked_up = None
-        if not self.path_texts:
-            return None
-        unreadable = path_problem(self.raw_path)
+        missing = ""
+        unreadable = path_problem(self.raw_path) if self.path_texts else None
         if unreadable is not None:
             problems.append(unreadable)
-            return None
+            return missing
         for name, text in self.path_texts.items():
-            declared = PATH_VALUES[name]
-            value = read_value(declared.hint, text, json_name(name), problems)
-            self.path_values[name] = value
-            looked_up = declared.looked_up
-        return looked_up
+            before = len(problems)
+            self.path_values[name] = read_value(PATH_VALUES[name], text, json_name(name), problems)
+            if len(problems) > before == 0 and name not in PUBLIC_FORMATS:
+                missing = f"{thing_named(name)} {text[:100]}"
+        return missing
 
     def given(self, declared: type[B]) -> B:
         """Return the parsed query or body of a type that the operation declares."""

@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, MutableMapping
-from dataclasses import dataclass
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, get_args
 from urllib.parse import unquote, unquote_to_bytes
 
 from core.errors import Problem
@@ -33,57 +32,45 @@ _KEY_ID_CHARS_MAX: Final = 128
 _MACHINE_CHARS_MIN, _MACHINE_CHARS_MAX = 6, 64
 
 
-@dataclass(frozen=True, slots=True)
-class PathValue:
-    """The type and the description of the value that a name in braces stands for.
-
-    `looked_up`: the object that the value identifies, for the text of NOT_FOUND when the value has
-    another format. None: a value of another format gives INVALID_REQUEST.
-    """
-
-    hint: Any
-    description: str
-    looked_up: str | None = None
-
-
-PATH_VALUES: Final[Mapping[str, PathValue]] = {
-    "workflow_id": PathValue(Uuid, "Id of the workflow.", "the workflow"),
-    "node": PathValue(NodeName, "Name of the node.", "the node"),
-    "receipt": PathValue(
-        Annotated[str, text(1, DID_CHARS_MAX)],
-        "Id of the receipt, or the DID of an agent.",
-        "the receipt",
+# The type of the value that a name in braces stands for, with its description if that is not
+# "Id of the …".
+PATH_VALUES: Final[Mapping[str, Any]] = {
+    **dict.fromkeys(
+        ("workflow_id", "trigger_id", "schedule_id", "task_id", "invoice_id", "dispute_id",
+         "recovery_id", "webhook_id", "delivery_id", "subnet_id", "policy_id"),
+        Uuid,
     ),
-    "trigger_id": PathValue(
-        Uuid, "Id of the trigger, which is also that of its template.", "the trigger"
-    ),
-    "schedule_id": PathValue(Uuid, "Id of the schedule.", "the schedule"),
-    "token": PathValue(
-        Annotated[str, text(1, 64)], "Token of the hook, the end of its `hookUrl`.", "the hook"
-    ),
-    "trace_id": PathValue(TraceId, "W3C trace id, the `traceId` of a workflow.", "the trace"),
-    "task_id": PathValue(Uuid, "Id of the task, the `taskId` of the publish.", "the task"),
-    "invoice_id": PathValue(Uuid, "Id of the invoice.", "the invoice"),
-    "dispute_id": PathValue(Uuid, "Id of the dispute.", "the dispute"),
-    "key_id": PathValue(Annotated[str, text(1, _KEY_ID_CHARS_MAX)], "Id of the key.", "the key"),
-    "machine": PathValue(
-        Annotated[str, text(_MACHINE_CHARS_MIN, _MACHINE_CHARS_MAX)],
+    "node": Annotated[NodeName, "Name of the node."],
+    "receipt": Annotated[str, text(1, DID_CHARS_MAX), "Id of the receipt, or the DID of an agent."],
+    "token": Annotated[str, text(1, 64), "Token of the hook, the end of its `hookUrl`."],
+    "trace_id": TraceId,
+    "key_id": Annotated[str, text(1, _KEY_ID_CHARS_MAX)],
+    "machine": Annotated[
+        str,
+        text(_MACHINE_CHARS_MIN, _MACHINE_CHARS_MAX),
         "Id of the machine in Ray, or a prefix of it.",
-        "the machine",
-    ),
-    "name": PathValue(AgentName, "The name, in any case.", "the name"),
-    "recovery_id": PathValue(Uuid, "Id of the recovery request.", "the recovery"),
-    "webhook_id": PathValue(Uuid, "Id of the webhook.", "the webhook"),
-    "delivery_id": PathValue(Uuid, "Id of the delivery.", "the delivery"),
-    "peer_id": PathValue(PeerId, "Id of the peer.", "the peer"),
-    "subnet_id": PathValue(Uuid, "Id of the subnet.", "the subnet"),
-    "policy_id": PathValue(Uuid, "Id of the policy.", "the policy"),
-    "audit_id": PathValue(EntryId, "Id of the audit entry."),
-    "capability_id": PathValue(CapabilityId, "Id of the capability."),
-    "version": PathValue(SemanticVersion, "The semantic version."),
+    ],
+    "name": Annotated[AgentName, "The name, in any case."],
+    "peer_id": PeerId,
+    "audit_id": EntryId,
+    "capability_id": CapabilityId,
+    "version": Annotated[SemanticVersion, "The semantic version."],
     # Any text is accepted: a text that is not a DID gives NOT_FOUND like an unknown DID.
-    "did": PathValue(str, "The DID, raw or percent-encoded."),
-}
+    "did": Annotated[str, "The DID, raw or percent-encoded."],
+}  # fmt: skip
+# Values whose format is public.
+PUBLIC_FORMATS: Final = ("audit_id", "capability_id", "version")
+
+
+def thing_named(name: str) -> str:
+    """Return what a name in braces identifies, such as `the workflow`."""
+    return f"the {name.removesuffix('_id')}"
+
+
+def description_of(name: str) -> str:
+    """Return the description of the value that a name in braces stands for."""
+    texts = [one for one in get_args(PATH_VALUES[name]) if isinstance(one, str)]
+    return texts[0] if texts else f"Id of {thing_named(name)}."
 
 
 def names_in(template: str) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from core.records.api.shape import Body, Schemas, members_of
 from serve_app.callers.limits import RateClass
 from serve_app.http.calls import Operation, Repeats
 from serve_app.http.errors import STATUS, problem
-from serve_app.http.paths import PATH_VALUES, names_in
+from serve_app.http.paths import PATH_VALUES, description_of, names_in
 from serve_app.openapi.samples import sample
 
 Schema = dict[str, Any]
@@ -259,13 +259,12 @@ def parameters_of(operation: Operation, schemas: Schemas) -> list[Schema]:
 
 
 def _of_path(name: str, schemas: Schemas) -> Schema:
-    declared = PATH_VALUES[name]
     return {
         "name": name,
         "in": "path",
-        "schema": schemas.of(declared.hint),
+        "schema": schemas.of(PATH_VALUES[name]),
         "required": True,
-        "description": declared.description,
+        "description": description_of(name),
     }
 
 

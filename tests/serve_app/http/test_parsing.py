@@ -98,8 +98,9 @@ def test_all_problems_of_path_query_and_body_are_told_at_once() -> None:
     ("template", "values", "what"),
     [
         (CANCEL, {"workflow_id": "nonsense"}, "the workflow nonsense"),
-        (AUCTION, {"workflow_id": "nonsense", "node": "a"}, "the node nonsense/a"),
-        (AUCTION, {"workflow_id": WORKFLOW, "node": "a#verify"}, f"the node {WORKFLOW}/a#verify"),
+        (AUCTION, {"workflow_id": "nonsense", "node": "a"}, "the workflow nonsense is not"),
+        (AUCTION, {"workflow_id": WORKFLOW, "node": "a#verify"}, "the node a#verify is not"),
+        (AUCTION, {"workflow_id": "nonsense", "node": "a#verify"}, "the workflow nonsense is not"),
     ],
 )
 def test_a_path_that_can_name_nothing_is_not_known(
