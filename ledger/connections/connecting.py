@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 import psycopg
+from psycopg.types.string import TextLoader
 
 CONNECT_TIMEOUT_S = 5
 
@@ -40,7 +41,7 @@ def columns_of(rows: Collection[tuple[Any, ...]]) -> list[list[Any]]:
 async def connect(
     url: str, *, timeout_s: int = CONNECT_TIMEOUT_S, **options: Any
 ) -> psycopg.AsyncConnection[Any]:
-    """Open a connection in which each statement is a transaction.
+    """Open a connection in which each statement is a transaction, and UUIDs are read as texts.
 
     Args:
         url: `postgresql://…`.
@@ -55,7 +56,9 @@ async def connect(
         psycopg.AsyncConnection.connect(url, autocommit=True, connect_timeout=timeout_s, **options)
     )
     try:
-        return await asyncio.shield(opening)
+        connection = await asyncio.shield(opening)
+        connection.adapters.register_loader("uuid", TextLoader)
+        return connection
     except asyncio.CancelledError:
         opening.cancel()
         await asyncio.wait([opening])

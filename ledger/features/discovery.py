@@ -87,8 +87,7 @@ _CARDS: Final = PreparedStatement(
         LEFT JOIN LATERAL (
             SELECT * FROM callboard.agent_live WHERE did = s.did OFFSET 0) l ON true
     WHERE s.bytes_before < {CARDS_BYTES_MAX} ORDER BY s.number
-    """,
-    {},
+    """
 )
 
 
@@ -253,8 +252,7 @@ _SPEAKING: Final = PreparedStatement(
         ) s JOIN callboard.agent a ON a.did = s.did
         LEFT JOIN callboard.capability_price p ON p.capability_id = s.capability_id
     ORDER BY s.capability_id
-    """,
-    {},
+    """
 )
 
 

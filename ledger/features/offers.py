@@ -224,7 +224,7 @@ _IN_ID, _IN_NAME, _SAID, _IN_FIELD, _EXACT = 1.0, 0.4, 0.2, 0.1, 1_000.0
 
 _COLUMNS: Final = "did, capability_id, owner_did, place, number, version, words"
 _COUNTS: Final = PreparedStatement(
-    "SELECT word, offers FROM callboard.offer_word WHERE word = ANY (%(words)s)", {}
+    "SELECT word, offers FROM callboard.offer_word WHERE word = ANY (%(words)s)"
 )
 # `before`: the rarer words, whose offers are taken already.
 _BY_WORDS: Final = f"""
@@ -377,7 +377,7 @@ def _statement(
 ) -> PreparedStatement:
     if near is None:
         near = _BY_WORDS.format(rare_max=rare_max, walked_max=walked_max, hits_max=hits_max)
-    return PreparedStatement(_STATEMENT.format(near=near, is_current=IS_CURRENT), {})
+    return PreparedStatement(_STATEMENT.format(near=near, is_current=IS_CURRENT))
 
 
 def any_of(words: Words) -> str:

@@ -10,15 +10,13 @@ history of attempts names the others. Decision fairness-and-long-work.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import sqlalchemy as sql
-from sqlalchemy import BigInteger, Integer, Uuid
-from sqlalchemy.dialects.postgresql import ARRAY, aggregate_order_by
 
 from ledger.reads.reader import LedgerReader
 from ledger.reads.stored import IDS, StoredWorkflow, workflow_select
-from ledger.schema import attempt, node, workflow
+from ledger.schema import typed, workflow
 
 
 class PageKey(NamedTuple):
@@ -38,91 +36,38 @@ class _Sized(NamedTuple):
 
 _BEFORE_ALL: Final = PageKey(-1, "00000000-0000-0000-0000-000000000000")
 
-_IS_UNFINISHED: Final = sql.and_(
-    # Spelled as in the index, and equal to `core/shards/shard.py`.
-    sql.any_(sql.bindparam("shards", type_=ARRAY(Integer)))
-    == sql.func.get_byte(sql.func.uuid_send(workflow.c.id), 7),
-    workflow.c.completed_ms.is_(None),  # spelled as in the partial index
-)
-_ORDER: Final = (workflow.c.deadline_ms, workflow.c.id)
-
-
-def _sizes() -> sql.Select[Any]:
-    """Select the candidates of the next page, each with its number of node rows and its bytes."""
-    after = sql.tuple_(
-        sql.bindparam("after_ms", type_=BigInteger),
-        sql.bindparam("after_id", type_=Uuid(as_uuid=False)),
-    )
-    page = (
-        sql.select(
-            workflow.c.deadline_ms,
-            workflow.c.id,
-            (
-                sql.func.octet_length(workflow.c.manifest)
-                + sql.func.octet_length(workflow.c.reserved)
-            ).label("own"),
-        )
-        .where(_IS_UNFINISHED, sql.tuple_(*_ORDER) > after)
-        .order_by(*_ORDER)
-        .limit(sql.bindparam("most"))
-        .subquery()
-    )
-    nodes = (
-        sql.select(
-            sql.func.count().label("nodes"),
-            # The length of a long text is read without the text.
-            sql.func.coalesce(sql.func.sum(sql.func.octet_length(node.c.result_json)), 0).label(
-                "results"
-            ),
-        )
-        .where(node.c.workflow_id == page.c.id)
-        .lateral()
-    )
-    return (
-        sql.select(
-            page.c.deadline_ms,
-            page.c.id,
-            nodes.c.nodes,
-            (page.c.own + nodes.c.results).label("bytes"),
-        )
-        .select_from(page.join(nodes, sql.true()))
-        .order_by(page.c.deadline_ms, page.c.id)
-    )
-
-
-def _nodes_to_resume() -> sql.Select[Any]:
-    """Select node rows, each with the agents of its attempts, in order and with repetitions.
-
-    Attempts are grouped once for all nodes. A subquery per node would read the history of a large
-    workflow for each of its nodes.
-    """
-    used = (
-        sql.select(
-            attempt.c.workflow_id,
-            attempt.c.node,
-            sql.func.array_agg(aggregate_order_by(attempt.c.agent_did, attempt.c.id)).label("dids"),
-        )
-        .where(attempt.c.workflow_id == IDS, attempt.c.kind == "primary")
-        .group_by(attempt.c.workflow_id, attempt.c.node)
-        .subquery()
-    )
-    is_its_own = sql.and_(used.c.workflow_id == node.c.workflow_id, used.c.node == node.c.name)
-    return (
-        sql.select(node)
-        .where(node.c.workflow_id == IDS)
-        .add_columns(used.c.dids.label("agents_used"))
-        .outerjoin(used, is_its_own)
-    )
-
-
-# Built once, because building a statement costs as much as running it.
-_SIZES: Final = _sizes()
+# Spelled as in the indexes; the shard is that of `core/shards/shard.py`.
+_IS_UNFINISHED: Final = """get_byte(uuid_send(workflow.id), 7) = ANY (CAST(:shards AS integer[]))
+    AND workflow.completed_ms IS NULL"""
+_IS_ASKED: Final = "workflow_id = ANY (CAST(:ids AS uuid[]))"
+# The candidates of the next page, each with its number of node rows and its bytes. The length of a
+# long text is read without the text.
+_SIZES: Final = sql.text(f"""
+    SELECT page.deadline_ms, page.id, nodes.count AS nodes, page.own + nodes.results AS bytes
+    FROM (
+        SELECT deadline_ms, id, octet_length(manifest) + octet_length(reserved) AS own
+        FROM callboard.workflow
+        WHERE {_IS_UNFINISHED} AND (deadline_ms, id) > (:after_ms, CAST(:after_id AS uuid))
+        ORDER BY deadline_ms, id LIMIT :most
+    ) AS page CROSS JOIN LATERAL (
+        SELECT count(*), coalesce(sum(octet_length(result_json)), 0) AS results
+        FROM callboard.node WHERE workflow_id = page.id
+    ) AS nodes ORDER BY page.deadline_ms, page.id
+""").bindparams(*typed(bigint="after_ms"))
 _WORKFLOWS: Final = (
     workflow_select(with_manifest=True)
-    .where(workflow.c.id == IDS, _IS_UNFINISHED)
-    .order_by(*_ORDER)
+    .where(workflow.c.id == IDS, sql.text(_IS_UNFINISHED))
+    .order_by(workflow.c.deadline_ms, workflow.c.id)
 )
-_NODES: Final = _nodes_to_resume()
+# Node rows, each with the agents of its attempts, in order and with repetitions. Attempts are
+# grouped once for all nodes. A subquery per node would read the history of a large workflow for
+# each of its nodes.
+_NODES: Final = sql.text(f"""
+    SELECT n.*, used.dids AS agents_used FROM callboard.node n LEFT JOIN (
+        SELECT workflow_id, node, array_agg(agent_did ORDER BY id) AS dids
+        FROM callboard.attempt WHERE {_IS_ASKED} AND kind = 'primary' GROUP BY workflow_id, node
+    ) AS used ON used.workflow_id = n.workflow_id AND used.node = n.name WHERE n.{_IS_ASKED}
+""")
 
 
 class UnfinishedPages:

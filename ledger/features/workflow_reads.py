@@ -11,57 +11,29 @@ from dataclasses import dataclass
 from typing import Final
 
 import sqlalchemy as sql
-from sqlalchemy.dialects.postgresql import ARRAY
 
 from core.ids import canonical_uuid
-from core.workflow.transitions import NodeStatus
 from ledger.reads.prepared import PreparedStatement
 from ledger.reads.reader import LedgerReader, RowDict
 from ledger.reads.stored import IDS, SPENT, WORKFLOWS, StoredWorkflow, WorkflowHead
-from ledger.schema import attempt, columns, command, escrow, node, workflow
+from ledger.schema import attempt, command, node, typed, workflow
 
 # Reads who may see a workflow. This comes before its record, so that callers without the right do
 # not cause reads of results.
 
-_ASKED_HEADS: Final = (
-    sql.func.unnest(
-        sql.bindparam("ids", type_=ARRAY(sql.Uuid(as_uuid=False))),
-        sql.bindparam("dids", type_=ARRAY(sql.Text)),
-    )
-    .table_valued(sql.column("id", sql.Uuid(as_uuid=False)), sql.column("did", sql.Text))
-    .render_derived(name="asked")
-)
 # The size of a stored text is read without the text.
-_HEAD_NODES: Final = (
-    sql.select(
-        sql.func.coalesce(
-            sql.func.bool_or(node.c.agent_did == _ASKED_HEADS.c.did), sql.false()
-        ).label("is_agent"),
-        sql.func.coalesce(
-            sql.func.sum(
-                sql.func.coalesce(sql.func.octet_length(node.c.result_json), 0)
-                + sql.func.coalesce(sql.func.octet_length(node.c.selection_json), 0)
-            ),
-            0,
-        ).label("node_bytes"),
-    )
-    .where(node.c.workflow_id == _ASKED_HEADS.c.id)
-    .lateral("nodes")
-)
-_HEADS: Final = PreparedStatement.of(
-    sql.select(
-        _ASKED_HEADS.c.did.label("asked_did"),
-        *columns(workflow, "id task_id payer_did status hold_micro quarantined_ms"),
-        SPENT.label("spent_micro"),
-        sql.func.octet_length(workflow.c.manifest).label("manifest_bytes"),
-        _HEAD_NODES.c.is_agent,
-        _HEAD_NODES.c.node_bytes,
-    ).select_from(
-        _ASKED_HEADS.join(workflow, workflow.c.id == _ASKED_HEADS.c.id).join(
-            _HEAD_NODES, sql.true()
-        )
-    )
-)
+_HEADS: Final = PreparedStatement(f"""
+    SELECT asked.did AS asked_did, workflow.id, workflow.task_id, workflow.payer_did,
+        workflow.status, workflow.hold_micro, workflow.quarantined_ms, {SPENT} AS spent_micro,
+        octet_length(workflow.manifest) AS manifest_bytes, nodes.is_agent, nodes.node_bytes
+    FROM unnest(%(ids)s::uuid[], %(dids)s::text[]) AS asked (id, did)
+    JOIN callboard.workflow ON workflow.id = asked.id
+    CROSS JOIN LATERAL (
+        SELECT coalesce(bool_or(n.agent_did = asked.did), false) AS is_agent,
+            coalesce(sum(coalesce(octet_length(n.result_json), 0)
+                + coalesce(octet_length(n.selection_json), 0)), 0) AS node_bytes
+        FROM callboard.node n WHERE n.workflow_id = asked.id) AS nodes
+""")
 
 
 async def workflow_heads(
@@ -88,30 +60,20 @@ async def workflow_heads(
 # Reads workflows with as many of their nodes' results as fit into a record. For a result beyond the
 # maximum the database returns only its hash and size.
 
-_SIZE: Final = sql.func.octet_length(node.c.result_json)
-# The size of a compressed value is read without the value.
-_FITS: Final = sql.func.coalesce(
-    sql.func.sum(_SIZE).over(partition_by=node.c.workflow_id, order_by=node.c.name), 0
-) <= sql.bindparam("bytes_max", type_=sql.BigInteger)
-_HASH: Final = sql.func.encode(
-    sql.func.sha256(sql.func.convert_to(node.c.result_json, "UTF8")), "hex"
-)
-_REF: Final = sql.func.json_build_object(
-    "$blob", sql.literal("sha256:").concat(_HASH), "size", _SIZE, type_=node.c.result_ref.type
-)
-_OTHERS: Final = [c for c in node.c if c.name not in ("result_json", "result_ref")]
+_OTHERS: Final = ", ".join(c.name for c in node.c if c.name not in ("result_json", "result_ref"))
 _RECORD_WORKFLOWS: Final = PreparedStatement.of(WORKFLOWS)
-_RECORD_NODES: Final = PreparedStatement.of(
-    sql.select(
-        *_OTHERS,
-        sql.case((_FITS, node.c.result_json)).label("result_json"),
-        sql.case((_FITS | node.c.result_json.is_(None), node.c.result_ref), else_=_REF).label(
-            "result_ref"
-        ),
-    )
-    .where(node.c.workflow_id == IDS)
-    .order_by(node.c.workflow_id, node.c.name)
-)
+# The size of a compressed value is read without the value.
+_RECORD_NODES: Final = PreparedStatement(f"""
+    SELECT {_OTHERS}, CASE WHEN fits THEN result_json END AS result_json,
+        CASE WHEN fits OR result_json IS NULL THEN result_ref ELSE json_build_object(
+            '$blob', 'sha256:' || encode(sha256(convert_to(result_json, 'UTF8')), 'hex'),
+            'size', octet_length(result_json)) END AS result_ref
+    FROM (
+        SELECT *, coalesce(sum(octet_length(result_json)) OVER (
+            PARTITION BY workflow_id ORDER BY name), 0) <= %(bytes_max)s::bigint AS fits
+        FROM callboard.node WHERE workflow_id = ANY (%(ids)s::uuid[])
+    ) AS sized ORDER BY workflow_id, name
+""")
 
 
 async def workflow_records(
@@ -147,25 +109,14 @@ async def task_workflow_id(reader: LedgerReader, task_id: str) -> str | None:
     return str(rows[0]["id"]) if rows else None
 
 
-_ASKED_RESULTS: Final = (
-    sql.func.unnest(
-        sql.bindparam("ids", type_=ARRAY(sql.Uuid(as_uuid=False))),
-        sql.bindparam("names", type_=ARRAY(sql.Text)),
-    )
-    .table_valued(sql.column("id", sql.Uuid(as_uuid=False)), sql.column("name", sql.Text))
-    .render_derived()
-)
-_DISPATCHED: Final = PreparedStatement.of(
-    sql.select(
-        *columns(node, "workflow_id name status attempt verify_attempt agent_did verifier_did"),
-        node.c.key_version,
-    ).join(
-        _ASKED_RESULTS,
-        sql.and_(node.c.workflow_id == _ASKED_RESULTS.c.id, node.c.name == _ASKED_RESULTS.c.name),
-    )
-)
-_RESULT_WORKFLOWS: Final = PreparedStatement.of(
-    sql.select(workflow.c.id, workflow.c.status, workflow.c.manifest).where(workflow.c.id == IDS)
+_DISPATCHED: Final = PreparedStatement("""
+    SELECT n.workflow_id, n.name, n.status, n.attempt, n.verify_attempt, n.agent_did,
+        n.verifier_did, n.key_version
+    FROM callboard.node n JOIN unnest(%(ids)s::uuid[], %(names)s::text[]) AS asked (id, name)
+        ON n.workflow_id = asked.id AND n.name = asked.name
+""")
+_RESULT_WORKFLOWS: Final = PreparedStatement(
+    "SELECT id, status, manifest FROM callboard.workflow WHERE id = ANY (%(ids)s::uuid[])"
 )
 
 
@@ -221,6 +172,13 @@ async def workflow_rows(reader: LedgerReader, ids: Sequence[str]) -> list[RowDic
     return [found.get(workflow_id) for workflow_id in ids]
 
 
+_RESULT: Final = sql.text("""
+    SELECT w.payer_did, n.agent_did, n.result_json, n.result_ref
+    FROM callboard.node n JOIN callboard.workflow w ON w.id = n.workflow_id
+    WHERE n.workflow_id = CAST(:workflow_id AS uuid) AND n.name = :name AND n.status = 'success'
+""")
+
+
 async def result_row(reader: LedgerReader, workflow_id: str, name: str) -> RowDict | None:
     """Return the result of a node that has succeeded, its agent and its workflow's payer, or None.
 
@@ -228,16 +186,8 @@ async def result_row(reader: LedgerReader, workflow_id: str, name: str) -> RowDi
         workflow_id: as a canonical UUID.
         name: the name of the node.
     """
-    query = (
-        sql.select(workflow.c.payer_did, node.c.agent_did, node.c.result_json, node.c.result_ref)
-        .join(workflow, workflow.c.id == node.c.workflow_id)
-        .where(
-            node.c.workflow_id == workflow_id,
-            node.c.name == name,
-            node.c.status == NodeStatus.SUCCESS.value,
-        )
-    )
-    return await reader.row(query)
+    values = {"workflow_id": workflow_id, "name": name}
+    return await reader.row(_RESULT, values)
 
 
 # Reads which workflows have ended, without their nodes and results; used to wait for an end.
@@ -259,6 +209,13 @@ async def have_ended(reader: LedgerReader, ids: Sequence[str]) -> list[bool]:
 # Reads escrows that are still held after their workflow's deadline: their money is stuck.
 
 
+_OVERDUE: Final = sql.text("""
+    SELECT w.id, count(*) OVER () AS found
+    FROM callboard.workflow w JOIN callboard.escrow s ON s.workflow_id = w.id
+    WHERE s.status = 'held' AND w.deadline_ms < :before_ms ORDER BY w.deadline_ms, w.id LIMIT :limit
+""").bindparams(*typed(bigint="before_ms"))
+
+
 @dataclass(frozen=True, slots=True)
 class Overdue:
     """The number of escrows held past their deadline, and the workflows with the oldest
@@ -278,12 +235,5 @@ async def held_past_deadline(reader: LedgerReader, before_ms: int, *, limit: int
         before_ms: the time, Unix milliseconds.
         limit: maximum number of workflow ids that are returned.
     """
-    query = (
-        sql.select(workflow.c.id, sql.func.count().over().label("found"))
-        .join(escrow, escrow.c.workflow_id == workflow.c.id)
-        .where(escrow.c.status == "held", workflow.c.deadline_ms < before_ms)
-        .order_by(workflow.c.deadline_ms, workflow.c.id)
-        .limit(limit)
-    )
-    rows = await reader.rows(query)
+    rows = await reader.rows(_OVERDUE, {"before_ms": before_ms, "limit": limit})
     return Overdue(rows[0]["found"] if rows else 0, tuple(str(row["id"]) for row in rows))

@@ -60,9 +60,7 @@ IS_HIDDEN: Final = """
             AND (SELECT count(*) FROM callboard.subnet_member m WHERE m.subnet_id = s.id
                 AND m.did IN (%(viewer)s::text, p.owner_did) AND m.status = 'joined') < 2)
 """
-HIDDEN_AGENT: Final = PreparedStatement(
-    f"SELECT {IS_HIDDEN.format(did='%(did)s')} AS is_hidden", {}
-)
+HIDDEN_AGENT: Final = PreparedStatement(f"SELECT {IS_HIDDEN.format(did='%(did)s')} AS is_hidden")
 # A lateral join: a plan made when a table was small never reads the whole table.
 _HEARD: Final = f"""
     SELECT found.*, {LIVE_COLUMNS}, {IS_REVOKED.format(did="found.did")} AS is_revoked
@@ -134,7 +132,7 @@ def agents_statement(asked: frozenset[str]) -> PreparedStatement:
         agents = _OF_CAPABILITY.format(conditions=conditions)
     else:
         few, agents = "SELECT", f"SELECT * FROM callboard.agent WHERE {conditions}"
-    return PreparedStatement(_PAGE.format(few=few, agents=agents), {})
+    return PreparedStatement(_PAGE.format(few=few, agents=agents))
 
 
 def live_of(row: Mapping[str, Any]) -> dict[str, Any] | None:

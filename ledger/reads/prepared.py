@@ -9,13 +9,12 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
 import psycopg
 import sqlalchemy as sql
 from psycopg.rows import dict_row
-from psycopg.types.string import TextLoader
 from sqlalchemy.dialects.postgresql import psycopg as postgresql
 
 from core.errors import ErrorCode, ServiceError
@@ -33,7 +32,7 @@ class PreparedStatement:
     """A statement's text, and the parameters that have the same values at each run."""
 
     text: str
-    constants: Mapping[str, Any]
+    constants: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, statement: sql.Select[Any]) -> Self:
@@ -136,5 +135,4 @@ class PreparedReads:
             row_factory=dict_row,
         )
         connection.prepared_max = KEPT_MAX
-        connection.adapters.register_loader("uuid", TextLoader)
         return connection

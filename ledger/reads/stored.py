@@ -13,7 +13,7 @@ from sqlalchemy import Uuid
 from sqlalchemy.dialects.postgresql import ARRAY
 
 from core.workflow.transitions import WorkflowStatus
-from ledger.schema import account, escrow, node, workflow
+from ledger.schema import node, workflow
 
 RowDict = dict[str, Any]
 
@@ -72,21 +72,20 @@ class Balance:
     pending_micro: int
 
 
-_LIVE: Final = (
-    sql.select(escrow.c.amount - account.c.balance)
-    .select_from(escrow.join(account, account.c.id == escrow.c.account_id))
-    .where(escrow.c.workflow_id == workflow.c.id, escrow.c.status == "held")
-    .scalar_subquery()
-)
-# While the escrow is held, the spent amount is computed from it.
-SPENT: Final = sql.func.coalesce(workflow.c.spent_micro, _LIVE, 0)
+# What a row of `callboard.workflow` has spent so far, as SQL. While the escrow is held, it is
+# computed from the escrow.
+SPENT: Final = """coalesce(workflow.spent_micro, (
+    SELECT e.amount - a.balance
+    FROM callboard.escrow e JOIN callboard.account a ON a.id = e.account_id
+    WHERE e.workflow_id = workflow.id AND e.status = 'held'), 0)"""
 
 
 def workflow_select(*, with_manifest: bool) -> sql.Select[Any]:
     """Select workflow columns, with the amount spent so far."""
     left_out = {"spent_micro"} if with_manifest else {"spent_micro", "manifest"}
     columns = [column for column in workflow.c if column.name not in left_out]
-    return sql.select(*columns, SPENT.label("spent_micro"))
+    spent = sql.literal_column(SPENT, sql.BigInteger)
+    return sql.select(*columns, spent.label("spent_micro"))
 
 
 # Condition: one of the workflows in the parameter `ids`, a list.
