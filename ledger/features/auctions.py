@@ -30,10 +30,9 @@ from ledger.commands import Command
 from ledger.connections.connecting import columns_of, fetch
 from ledger.features.stakes import stake_accounts, stake_parts
 from ledger.features.workflow_commands import AdvanceWorkflow, PublishWorkflow
-from ledger.reads.agent_pages import is_shown
+from ledger.reads.agent_pages import IS_SHOWN
 from ledger.reads.reader import LedgerReader, RowDict
-from ledger.schema import agent, auction
-from ledger.schema import bid as bid_table
+from ledger.schema import auction, typed
 from ledger.tables.work_tables import AUCTIONS, BIDS, CLOSED_AUCTIONS
 from ledger.writer.batch import Batch, Refusal, Result, conflict, forbidden, not_found
 from ledger.writer.command_kind import keys_of, plans
@@ -478,6 +477,23 @@ async def auction_rows(reader: LedgerReader, workflow_id: str, node: str) -> lis
     return await reader.rows(query)
 
 
+_BIDS: Final = sql.text(f"""
+    SELECT b.*, g.owner_did
+    FROM callboard.bid b JOIN callboard.auction a USING (workflow_id, node, round)
+        LEFT JOIN callboard.agent g ON g.did = b.agent_did
+    WHERE b.workflow_id = CAST(:workflow_id AS uuid) AND b.node = :node AND a.status <> 'open'
+        AND {IS_SHOWN.format(did="b.agent_did")}
+    ORDER BY b.round, b.amount_micro, b.received_ms, b.agent_did
+""").bindparams(*typed(text="viewer"))
+_BIDDER: Final = sql.text("""
+    SELECT 1 FROM callboard.agent a
+    WHERE (a.did = :did OR a.owner_did = :did) AND (
+        a.status = 'active' AND a.capability_ids @> ARRAY[CAST(:id AS text)] OR EXISTS (
+            SELECT FROM callboard.bid b WHERE b.workflow_id = CAST(:workflow_id AS uuid)
+                AND b.node = :node AND b.agent_did = a.did)) LIMIT 1
+""")
+
+
 async def bid_rows(
     reader: LedgerReader, workflow_id: str, node: str, viewer: str | None
 ) -> list[RowDict]:
@@ -489,29 +505,8 @@ async def bid_rows(
         viewer: the caller's DID; bids of agents that are hidden from it are left out. None: an
             administrator.
     """
-    query = (
-        sql.select(bid_table, agent.c.owner_did)
-        .outerjoin(agent, agent.c.did == bid_table.c.agent_did)
-        .join(
-            auction,
-            (auction.c.workflow_id == bid_table.c.workflow_id)
-            & (auction.c.node == bid_table.c.node)
-            & (auction.c.round == bid_table.c.round),
-        )
-        .where(
-            bid_table.c.workflow_id == workflow_id,
-            bid_table.c.node == node,
-            auction.c.status != "open",
-            is_shown("callboard.bid.agent_did", viewer),
-        )
-        .order_by(
-            bid_table.c.round,
-            bid_table.c.amount_micro,
-            bid_table.c.received_ms,
-            bid_table.c.agent_did,
-        )
-    )
-    return await reader.rows(query)
+    values = {"workflow_id": workflow_id, "node": node, "viewer": viewer}
+    return await reader.rows(_BIDS, values)
 
 
 async def can_bid(
@@ -519,13 +514,5 @@ async def can_bid(
 ) -> bool:
     """Say whether the DID is or owns an agent that offers the capability or has bid for the
     node."""
-    own = sql.select(agent.c.did).where((agent.c.did == did) | (agent.c.owner_did == did))
-    offering = own.where(
-        agent.c.status == "active", agent.c.capability_ids.contains([capability_id])
-    )
-    bidding = sql.select(bid_table.c.agent_did).where(
-        bid_table.c.workflow_id == workflow_id,
-        bid_table.c.node == node,
-        bid_table.c.agent_did.in_(own),
-    )
-    return bool(await reader.rows(sql.union_all(offering, bidding).limit(1)))
+    place = {"workflow_id": workflow_id, "node": node}
+    return bool(await reader.rows(_BIDDER, {**place, "did": did, "id": capability_id}))

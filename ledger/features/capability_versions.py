@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 import sqlalchemy as sql
-from sqlalchemy.dialects.postgresql import ARRAY, array
 
 from core.capabilities.choosing_versions import PublishedVersion
 from core.capabilities.semver import parse_version, version_id
@@ -19,7 +18,7 @@ from ledger.authority import OwnersCommand
 from ledger.connections.connecting import fetch
 from ledger.reads.prepared import PreparedStatement
 from ledger.reads.reader import LedgerReader, RowDict
-from ledger.schema import agent, capability_line, capability_version
+from ledger.schema import capability_line, capability_version, typed
 from ledger.tables.market_tables import (
     CAPABILITY_LINES,
     CAPABILITY_VERSIONS,
@@ -281,6 +280,27 @@ _TEXTS: Final = ("input_schema", "output_schema", "changelog")
 _HEADS: Final = tuple(column for column in capability_version.c if column.name not in _TEXTS)
 
 
+_ID: Final = "CAST(:id AS text)"
+# When an agent {a} began to offer the capability.
+_SINCE_MS: Final = f"""coalesce(
+    {{a}}.offered_since_ms[array_position({{a}}.capability_ids, {_ID})], {{a}}.registered_ms)"""
+_IS_EARLIER: Final = f"({_SINCE_MS.format(a='o')}, o.did) < ({_SINCE_MS.format(a='a')}, a.did)"
+_FIRST_OFFER: Final = sql.text(f"""
+    SELECT a.did, a.revision, a.proven_by IS NOT NULL AS is_proven, EXISTS (
+        SELECT FROM callboard.agent o
+        WHERE o.capability_ids @> ARRAY[{_ID}] AND o.owner_did <> a.owner_did
+            AND (o.status = 'active' OR o.proven_by IS NOT NULL AND o.updated_ms > :left_ms)
+            AND CASE WHEN o.proven_by IS NULL THEN a.proven_by IS NULL AND {_IS_EARLIER}
+                ELSE a.proven_by IS NULL OR {_IS_EARLIER} END) AS is_preceded
+    FROM callboard.agent a
+    WHERE a.owner_did = :owner_did AND a.status = 'active' AND a.capability_ids @> ARRAY[{_ID}]
+        AND (a.proven_by IS NOT NULL OR NOT :needs_proof)
+        AND NOT EXISTS (SELECT FROM callboard.capability_version v
+            WHERE v.capability_id = {_ID} AND v.published_ms <= {_SINCE_MS.format(a="a")})
+    ORDER BY a.proven_by IS NULL, {_SINCE_MS.format(a="a")}, a.did LIMIT 1
+""").bindparams(*typed(bigint="left_ms"))
+
+
 class FirstOffer(NamedTuple):
     """An agent that offers a capability for its owner. `is_preceded`: an agent of another owner
     precedes it. `is_proven`: the claim of its DID is proven."""
@@ -336,84 +356,24 @@ async def first_offer(
         needs_proof: leave out agents of unproven DIDs.
         at_ms: the current time, Unix milliseconds.
     """
-    other = agent.alias("other")
-    offered = [capability_id]
-    is_unproven, is_other_proven = agent.c.proven_by.is_(None), other.c.proven_by.is_not(None)
-    is_earlier = _began(other, capability_id) < _began(agent, capability_id)
-    has_just_left = is_other_proven & (other.c.updated_ms > at_ms - ABSENT_MS_MAX)
-    is_preceded = sql.exists().where(
-        other.c.capability_ids.contains(offered),
-        (other.c.status == "active") | has_just_left,
-        other.c.owner_did != owner_did,
-        sql.case((is_other_proven, is_unproven | is_earlier), else_=is_unproven & is_earlier),
-    )
-    is_newcomer = sql.exists().where(
-        capability_version.c.capability_id == capability_id,
-        capability_version.c.published_ms <= _since_ms(agent, capability_id),
-    )
-    query = sql.select(
-        agent.c.did,
-        agent.c.revision,
-        is_preceded.label("is_preceded"),
-        sql.not_(is_unproven).label("is_proven"),
-    ).where(
-        agent.c.owner_did == owner_did,
-        agent.c.status == "active",
-        agent.c.capability_ids.contains(offered),
-        ~is_newcomer,
-    )
-    if needs_proof:
-        query = query.where(agent.c.proven_by.is_not(None))
-    began = _began(agent, capability_id)
-    rows = await reader.rows(query.order_by(is_unproven, began).limit(1))
+    values = {"owner_did": owner_did, "id": capability_id, "needs_proof": needs_proof}
+    rows = await reader.rows(_FIRST_OFFER, {**values, "left_ms": at_ms - ABSENT_MS_MAX})
     return FirstOffer(**rows[0]) if rows else None
 
 
-def _began(one: Any, capability_id: str) -> sql.Tuple:
-    """Return the SQL for when an agent began to offer a capability, with its DID as tie-breaker."""
-    return sql.tuple_(_since_ms(one, capability_id), one.c.did)
-
-
-def _since_ms(one: Any, capability_id: str) -> sql.ColumnElement[int]:
-    place = sql.func.array_position(one.c.capability_ids, capability_id)
-    return sql.func.coalesce(one.c.offered_since_ms[place], one.c.registered_ms)
-
-
-def _select_claim() -> sql.Select[Any]:
-    """Select another owner's unproven claim of a DID, with the lines that pass with it."""
-    other = agent.alias("other")
-    line = capability_line.c
-    did, owner_did, ids = (
-        sql.bindparam("did", type_=sql.Text),
-        sql.bindparam("owner_did", type_=sql.Text),
-        sql.bindparam("ids", type_=ARRAY(sql.Text)),
-    )
-    is_anothers = sql.exists().where(
-        capability_version.c.capability_id == line.capability_id,
-        capability_version.c.published_by_did != line.owner_did,
-    )
-    has_other = sql.exists().where(
-        other.c.owner_did == line.owner_did,
-        other.c.did != did,
-        other.c.capability_ids.contains(array([line.capability_id])),
-        other.c.proven_by.is_not(None) | (other.c.registered_ms < agent.c.registered_ms),
-    )
-    goes_with = sql.and_(
-        line.owner_did == agent.c.owner_did,
-        line.capability_id == sql.any_(ids),
-        ~is_anothers.correlate(capability_line),
-        ~has_other.correlate(agent, capability_line),
-    )
-    return (
-        sql.select(line.capability_id)
-        .select_from(agent.outerjoin(capability_line, goes_with))
-        .where(agent.c.did == did, agent.c.proven_by.is_(None), agent.c.owner_did != owner_did)
-    )
-
-
-# Prepared, because it runs for each card of a bulk registration: building the statement each time
-# took three quarters of a registration.
-_CLAIM: Final = PreparedStatement.of(_select_claim())
+# Another owner's unproven claim of a DID, with the lines that pass with it.
+_CLAIM: Final = PreparedStatement("""
+    SELECT l.capability_id
+    FROM callboard.agent a LEFT JOIN callboard.capability_line l ON l.owner_did = a.owner_did
+        AND l.capability_id = ANY (%(ids)s::text[])
+        AND NOT EXISTS (SELECT FROM callboard.capability_version v
+            WHERE v.capability_id = l.capability_id AND v.published_by_did <> l.owner_did)
+        AND NOT EXISTS (SELECT FROM callboard.agent o
+            WHERE o.owner_did = l.owner_did AND o.did <> %(did)s
+                AND o.capability_ids @> ARRAY[l.capability_id]
+                AND (o.proven_by IS NOT NULL OR o.registered_ms < a.registered_ms))
+    WHERE a.did = %(did)s AND a.proven_by IS NULL AND a.owner_did <> %(owner_did)s
+""")
 
 
 async def lines_of_claim(

@@ -102,6 +102,10 @@ _OF_CAPABILITY: Final = f"""
 """
 
 
+# The same for statements of SQLAlchemy, the other way round.
+IS_SHOWN: Final = "NOT " + IS_HIDDEN.replace("%(viewer)s::text", "CAST(:viewer AS text)")
+
+
 def is_shown(did: str, viewer: str | None) -> sql.TextClause:
     """Return the condition that an agent is not hidden from a viewer (`IS_HIDDEN`).
 
@@ -109,11 +113,10 @@ def is_shown(did: str, viewer: str | None) -> sql.TextClause:
         did: the column with the agent's DID, as SQL.
         viewer: the viewer's DID; None: an administrator.
     """
-    hidden = IS_HIDDEN.format(did=did).replace("%(viewer)s::text", "CAST(:viewer AS text)")
-    return sql.text(f"NOT {hidden}").bindparams(viewer=viewer)
+    return sql.text(IS_SHOWN.format(did=did)).bindparams(viewer=viewer)
 
 
-_IS_SHOWN: Final = f"(subnet_id IS NULL OR NOT {IS_HIDDEN.format(did='agent.did')})"
+_IS_LISTED: Final = f"(subnet_id IS NULL OR NOT {IS_HIDDEN.format(did='agent.did')})"
 
 
 @lru_cache(maxsize=256)
@@ -126,7 +129,7 @@ def agents_statement(asked: frozenset[str]) -> PreparedStatement:
             `after_did`.
     """
     named = sorted(asked - {"capability_id"})
-    conditions = " AND ".join((_IS_SHOWN, *(_CONDITIONS[name] for name in named)))
+    conditions = " AND ".join((_IS_LISTED, *(_CONDITIONS[name] for name in named)))
     if "capability_id" in asked:
         few = _FEW.format(status=_CONDITIONS["status"] if "status" in asked else "true")
         agents = _OF_CAPABILITY.format(conditions=conditions)

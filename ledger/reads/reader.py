@@ -13,12 +13,10 @@ from functools import partial
 from typing import Any, Final, Self, Unpack
 
 import sqlalchemy as sql
-from sqlalchemy import LargeBinary
-from sqlalchemy.dialects.postgresql import ARRAY
 
 from core.ids import canonical_uuid
 from ledger.connections.pools import Pool
-from ledger.reads.agent_pages import HEARD_AGENT, HIDDEN_AGENT, agents_statement
+from ledger.reads.agent_pages import HEARD_AGENT, HIDDEN_AGENT, IS_REVOKED, agents_statement
 from ledger.reads.audit_filter import AuditFilter, audit_select
 from ledger.reads.prepared import PreparedReads
 from ledger.reads.search_reads import SearchReads
@@ -33,13 +31,10 @@ from ledger.reads.stored import (
 from ledger.reads.turns import ReadTurns
 from ledger.schema import (
     READER_ROLE,
-    account,
     agent,
     api_key,
     audit_party,
     command,
-    escrow,
-    revocation,
     workflow,
 )
 from ledger.writer.state_cache import wallet_address
@@ -52,38 +47,25 @@ _HASH_COLUMNS: Final = ("hash", "previous_hash")
 _IS_UNFINISHED: Final = workflow.c.completed_ms.is_(None)
 # The default maximum bytes of a page.
 PAGE_BYTES_MAX: Final = 4 * 1024 * 1024
-_HASHES: Final = sql.any_(sql.bindparam("hashes", type_=ARRAY(LargeBinary)))
-_NOW_MS: Final = sql.literal_column("extract(epoch FROM clock_timestamp()) * 1000", sql.Double)
 # Keys by the current secret, and during the overlap of a rotation by the previous one.
-_KEYS: Final = sql.select(
-    api_key,
-    sql.exists()
-    .where(
-        revocation.c.did == api_key.c.owner_did,
-        revocation.c.ended_ms.is_(None),
-        revocation.c.expires_ms.is_(None) | (revocation.c.expires_ms > _NOW_MS),
-    )
-    .label("is_owner_revoked"),
-).where(
-    (api_key.c.hash == _HASHES)
-    | ((api_key.c.previous_hash == _HASHES) & (api_key.c.previous_ends_ms > _NOW_MS))
-)
-# Built once, because building it takes a third of the time of its request.
-_BALANCE: Final = sql.select(
-    sql.func.coalesce(
-        sql.select(account.c.balance)
-        .where(account.c.address == sql.bindparam("wallet"))
-        .scalar_subquery(),
-        0,
-    ).label("balance"),
-    sql.select(sql.func.coalesce(sql.func.sum(account.c.balance), 0))
-    .select_from(escrow.join(account, account.c.id == escrow.c.account_id))
-    .where(escrow.c.payer_did == sql.bindparam("payer"), escrow.c.status == "held")
-    .scalar_subquery()
-    .label("held"),
-)
-
-
+_KEYS: Final = sql.text(f"""
+    SELECT k.*, {IS_REVOKED.format(did="k.owner_did")} AS is_owner_revoked
+    FROM callboard.api_key k
+    WHERE k.hash = ANY (CAST(:hashes AS bytea[]))
+        OR k.previous_hash = ANY (CAST(:hashes AS bytea[]))
+        AND k.previous_ends_ms > extract(epoch FROM clock_timestamp()) * 1000
+""")
+_BALANCE: Final = sql.text("""
+    SELECT (SELECT balance FROM callboard.account WHERE address = :wallet) AS balance, (
+        SELECT coalesce(sum(a.balance), 0)
+        FROM callboard.escrow e JOIN callboard.account a ON a.id = e.account_id
+        WHERE e.payer_did = :payer AND e.status = 'held') AS held
+""")
+_ESCROW: Final = sql.text("""
+    SELECT e.*, a.balance AS remaining_micro
+    FROM callboard.escrow e JOIN callboard.account a ON a.id = e.account_id
+    WHERE e.workflow_id = CAST(:id AS uuid)
+""")
 _AGENT: Final = sql.select(*(one for one in agent.c if one.name != "signing_secret")).where(
     agent.c.did == sql.bindparam("did")
 )
@@ -199,15 +181,7 @@ class LedgerReader(Pool):
 
     async def escrow(self, workflow_id: str) -> RowDict | None:
         """Return a workflow's escrow with its balance (`remaining_micro`), None without one."""
-        known = canonical_uuid(workflow_id)
-        if known is None:
-            return None
-        query = (
-            sql.select(escrow, account.c.balance.label("remaining_micro"))
-            .join(account, account.c.id == escrow.c.account_id)
-            .where(escrow.c.workflow_id == known)
-        )
-        return await self.row(query)
+        return await self.row(_ESCROW, {"id": workflow_id})
 
     # -- agents and keys --------------------------------------------------------------------------
 
@@ -291,7 +265,7 @@ class LedgerReader(Pool):
         """Return an owner's wallet balance, and the sum of its held escrows as pending (money.md,
         Accounts)."""
         row = (await self.rows(_BALANCE, {"wallet": wallet_address(did), "payer": did}))[0]
-        return Balance(int(row["balance"]), int(row["held"]))
+        return Balance(row["balance"] or 0, int(row["held"]))
 
     async def audit(
         self,
