@@ -27,30 +27,6 @@ from ledger.reads.reader import LedgerReader
 from ledger.reads.stored import RowDict
 from ledger.schema import typed
 
-# How many rows a step of background work takes: half as many after a step that took too long. A
-# repeat with the same size would fail again.
-
-
-class StepRows:
-    """The size of the next step: the usual size, halved for each failure."""
-
-    def __init__(self) -> None:
-        # Rises by one with each failed step and falls by one with each successful one.
-        self._halvings = 0
-
-    def of(self, most: int) -> int:
-        """Return the number of rows of the next step, 1 to `most`."""
-        return max(1, most >> self._halvings)
-
-    def note_failed(self, most: int) -> None:
-        """Note that a step failed, with its maximum number of rows."""
-        self._halvings = min(self._halvings + 1, most.bit_length())
-
-    def note_done(self) -> None:
-        """Note that a step succeeded."""
-        self._halvings = max(0, self._halvings - 1)
-
-
 # The index is kept outside the writer, which only notes the agents that have changed. A step reads
 # their cards, makes lexemes of them in a thread (`core/planning/lexemes.py`) and stores these. Each
 # step is limited in agents and bytes. A registration waits until a step has read its card; that
@@ -95,7 +71,9 @@ class OfferIndex(OperationalPool):
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
-        self._step_rows = StepRows()
+        # The agents of the next step: half as many after a step that took too long, because a
+        # repeat with the same size would fail again.
+        self._rows_max = ROWS_MAX
         # Agents whose registrations wait for the next run, which reads their cards first.
         self._awaited: set[str] = set()
         self._reads = MergedRuns("reading changed cards", self._index_next)
@@ -118,10 +96,7 @@ class OfferIndex(OperationalPool):
             except ServiceError as error:
                 if error.code is not ErrorCode.OVERLOADED:
                     raise
-                log.warning(
-                    "reading changed cards takes too long, next rows=%d",
-                    self._step_rows.of(ROWS_MAX),
-                )
+                log.warning("reading changed cards takes too long, next rows=%d", self._rows_max)
                 return
 
     def follow(self) -> None:
@@ -143,7 +118,7 @@ class OfferIndex(OperationalPool):
                 read = await self.index_some(awaited)
             except ServiceError as error:
                 # The next step reads half as many agents.
-                if error.code is not ErrorCode.OVERLOADED or self._step_rows.of(ROWS_MAX) == 1:
+                if error.code is not ErrorCode.OVERLOADED or self._rows_max == 1:
                     raise
                 continue
             if not awaited & read:  # awaited cards come first, so none of them is left
@@ -161,17 +136,16 @@ class OfferIndex(OperationalPool):
         Raises:
             ServiceError: LEDGER_UNAVAILABLE; OVERLOADED, the step took too long.
         """
-        rows_max = self._step_rows.of(ROWS_MAX)
-        due = {"dids": list(awaited), "rows_max": rows_max, "bytes_max": BYTES_MAX}
+        due = {"dids": list(awaited), "rows_max": self._rows_max, "bytes_max": BYTES_MAX}
         try:
             rows = await self.rows(_DUE, due)
             if rows:
                 stored = await asyncio.to_thread(_build_offers, rows)
                 await self.rows(_STORE, {**stored, "owner_max": OWNER_OFFERS_MAX})
         except ServiceError:
-            self._step_rows.note_failed(ROWS_MAX)
+            self._rows_max = max(1, self._rows_max // 2)
             raise
-        self._step_rows.note_done()
+        self._rows_max = min(ROWS_MAX, 2 * self._rows_max)
         return {row["did"] for row in rows}
 
 
