@@ -19,7 +19,7 @@ from ledger.authority import AuthorizedCommand, OwnersCommand
 from ledger.connections.connecting import fetch
 from ledger.features.reputation import tally_of
 from ledger.reads.reader import LedgerReader, RowDict
-from ledger.schema import account, entry, escrow, quota, reputation, stake, workflow
+from ledger.schema import account, entry, escrow, quota, reputation, stake, typed
 from ledger.writer.batch import Batch, Result, conflict, forbidden, invalid, not_found
 from ledger.writer.command_kind import Connection, plans
 from ledger.writer.read_set import ReadSet
@@ -368,29 +368,22 @@ async def quota_row(reader: LedgerReader, did: str) -> RowDict | None:
     return await reader.row(sql.select(quota).where(quota.c.did == did))
 
 
+_QUOTA_USAGE: Final = sql.text("""
+    SELECT count(*) AS workflows, coalesce(sum(coalesce(spent_micro, hold_micro)), 0) AS micro, (
+        SELECT count(*) FROM callboard.escrow WHERE payer_did = :did AND status = 'held') AS running
+    FROM callboard.workflow
+    WHERE payer_did = :did AND created_ms >= :start_ms AND created_ms < :end_ms
+""").bindparams(*typed(bigint="start_ms end_ms"))
+
+
 async def quota_usage(reader: LedgerReader, did: str, day_ms: int) -> QuotaUsage:
     """Return what a payer uses of its quota, as `ledger/features/quotas.py` counts it.
 
     Args:
         day_ms: the UTC midnight at which the day began, Unix milliseconds.
     """
-    running = (
-        sql.select(sql.func.count())
-        .select_from(escrow)
-        .where(escrow.c.payer_did == did, escrow.c.status == "held")
-        .scalar_subquery()
-    )
-    cost = sql.func.coalesce(workflow.c.spent_micro, workflow.c.hold_micro)
-    query = sql.select(
-        sql.func.count(workflow.c.id).label("workflows"),
-        sql.func.coalesce(sql.func.sum(cost), 0).label("micro"),
-        running.label("running"),
-    ).where(
-        workflow.c.payer_did == did,
-        workflow.c.created_ms >= day_ms,
-        workflow.c.created_ms < day_ms + DAY_MS,
-    )
-    row = (await reader.rows(query))[0]
+    values = {"did": did, "start_ms": day_ms, "end_ms": day_ms + DAY_MS}
+    (row,) = await reader.rows(_QUOTA_USAGE, values)
     return QuotaUsage(row["workflows"], int(row["micro"]), row["running"])
 
 

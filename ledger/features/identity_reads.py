@@ -161,9 +161,6 @@ async def current_keys(reader: LedgerReader, dids: Collection[str]) -> dict[str,
     return {row["did"]: row["public_key"] for row in await reader.rows(query)}
 
 
-_CLOCK_MS: Final[sql.ColumnElement[int]] = sql.literal_column(
-    "extract(epoch FROM clock_timestamp()) * 1000"
-)
 _READY_MS: Final = sql.func.callboard.ready_ms_since(recovery.c.waiting_ms)
 
 
@@ -173,16 +170,16 @@ async def recovery_row(reader: LedgerReader, recovery_id: str) -> RowDict | None
     return await reader.row(query)
 
 
+# Only the recoveries that are due by the clock are measured in ready time.
+_DUE: Final = sql.text("""
+    SELECT id, agent_did, new_key FROM callboard.recovery
+    WHERE status = 'waiting'
+        AND waiting_ms + delay_ms <= extract(epoch FROM clock_timestamp()) * 1000
+        AND delay_ms <= callboard.ready_ms_since(waiting_ms)
+    ORDER BY waiting_ms LIMIT :limit
+""")
+
+
 async def due_recoveries(reader: LedgerReader, *, limit: int) -> list[RowDict]:
     """Return `id, agent_did, new_key` of recoveries whose delay has passed, earliest first."""
-    return await reader.rows(
-        sql.select(recovery.c.id, recovery.c.agent_did, recovery.c.new_key)
-        .where(
-            recovery.c.status == "waiting",
-            # Only the recoveries that are due by the clock are measured in ready time.
-            recovery.c.waiting_ms + recovery.c.delay_ms <= _CLOCK_MS,
-            recovery.c.delay_ms <= _READY_MS,
-        )
-        .order_by(recovery.c.waiting_ms)
-        .limit(limit)
-    )
+    return await reader.rows(_DUE, {"limit": limit})

@@ -18,8 +18,9 @@ from core.records.audit import AuditEventType
 from core.timestamps import iso_ms
 from ledger.authority import AuthorizedCommand
 from ledger.connections.connecting import fetch
+from ledger.reads.prepared import PreparedStatement
 from ledger.reads.reader import LedgerReader, RowDict
-from ledger.schema import columns, entry, invoice, invoice_line
+from ledger.schema import invoice
 from ledger.tables.money_tables import INVOICE_LINES, INVOICES, SETTLED_INVOICES, VOIDED_LINES
 from ledger.writer.batch import Batch, Refusal, Result, conflict, invalid
 from ledger.writer.command_kind import Connection, plans
@@ -86,7 +87,8 @@ _ENTRIES_MAX: Final = 2 * LINES_MAX + 1
 _REACH_BACK_MS: Final = 31 * 86_400_000
 _REACH_AHEAD_MS: Final = 86_400_000
 
-_REFUNDS: Final = "e.kind IN ('refund', 'fee_refund', 'stake_refund')"
+REFUND_KINDS: Final = ("refund", "fee_refund", "stake_refund")
+_REFUNDS: Final = f"e.kind IN {REFUND_KINDS}"
 _NOT_INVOICED: Final = (
     "NOT EXISTS (SELECT 1 FROM callboard.invoice_line l"
     " WHERE l.entry_id = {entry_id} AND NOT l.is_void)"
@@ -184,25 +186,32 @@ async def with_content(reader: LedgerReader, command: CreateInvoice) -> CreateIn
     )
 
 
+_STANDING_WORKFLOW: Final = """
+SELECT * FROM callboard.invoice
+WHERE workflow_id = %(workflow)s::uuid AND payer_did = %(payer)s AND status <> 'void' LIMIT 1
+"""
+# Periods of a payer never overlap, so only the first one that ends later can overlap.
+_STANDING_PERIOD: Final = """
+SELECT * FROM (
+    SELECT * FROM callboard.invoice
+    WHERE payer_did = %(payer)s AND workflow_id IS NULL AND status <> 'void'
+        AND period_end_ms > %(start)s
+    ORDER BY period_end_ms LIMIT 1) AS next
+WHERE period_start_ms < %(end)s
+"""
+
+
 async def standing_invoice(
     reader: LedgerReader, payer_did: str, period: tuple[int, int], workflow_id: str | None
 ) -> RowDict | None:
     """Return the invoice that excludes a new one, None if there is none.
 
     It is an invoice that is not void and is for the same workflow or for an overlapping period.
-    Periods of a payer never overlap, so only the first one that ends later can overlap, as in
-    `_STANDING_PERIOD`.
     """
-    query = sql.select(invoice).where(invoice.c.payer_did == payer_did, invoice.c.status != "void")
-    if workflow_id is not None:
-        query = query.where(invoice.c.workflow_id == workflow_id)
-    else:
-        query = query.where(invoice.c.workflow_id.is_(None), invoice.c.period_end_ms > period[0])
-        query = query.order_by(invoice.c.period_end_ms)
-    for row in await reader.rows(query.limit(1)):
-        if workflow_id is not None or row["period_start_ms"] < period[1]:
-            return row
-    return None
+    standing = _STANDING_PERIOD if workflow_id is None else _STANDING_WORKFLOW
+    values = {"payer": payer_did, "workflow": workflow_id, "start": period[0], "end": period[1]}
+    rows = await reader.lookups.rows(PreparedStatement(standing), values)
+    return rows[0] if rows else None
 
 
 def is_same(standing: RowDict, period: tuple[int, int], workflow_id: str | None) -> bool:
@@ -229,19 +238,6 @@ async def _content(reader: LedgerReader, paid: str, back: str, values: dict[str,
 # Plans. An invoice moves no money, because the work was paid out of escrow (money.md, Invoices).
 # All checks come before the first row.
 
-_STANDING_WORKFLOW: Final = """
-SELECT id::text, period_start_ms, period_end_ms FROM callboard.invoice
-WHERE workflow_id = %(workflow)s::uuid AND payer_did = %(payer)s AND status <> 'void' LIMIT 1
-"""
-# Periods of a payer never overlap, so only the first one that ends later can overlap.
-_STANDING_PERIOD: Final = """
-SELECT id::text, period_start_ms, period_end_ms FROM (
-    SELECT id, period_start_ms, period_end_ms FROM callboard.invoice
-    WHERE payer_did = %(payer)s AND workflow_id IS NULL AND status <> 'void'
-        AND period_end_ms > %(start)s
-    ORDER BY period_end_ms LIMIT 1) AS next
-WHERE period_start_ms < %(end)s
-"""
 # Whether entries exist that are newer than the content and belong to the invoice. Ids and times
 # grow together, so for a period only the next entry is compared.
 _SINCE_PERIOD: Final = """
@@ -284,7 +280,8 @@ async def load_invoice(
     }
     is_of_workflow = command.workflow_id is not None
     standing = _STANDING_WORKFLOW if is_of_workflow else _STANDING_PERIOD
-    for invoice_id, start_ms, end_ms in await fetch(connection, standing, values):
+    found = f"SELECT id, period_start_ms, period_end_ms FROM ({standing}) AS standing"
+    for invoice_id, start_ms, end_ms in await fetch(connection, found, values):
         if is_of_workflow or (start_ms, end_ms) == (values["start"], values["end"]):
             return InvoiceReads(same_id=invoice_id)
         return InvoiceReads(overlapping_id=invoice_id)
@@ -377,7 +374,6 @@ def plan_settle_invoice(command: SettleInvoice, batch: Batch) -> Result:
 
 
 LINES_SHOWN_MAX: Final = 1_000
-REFUND_KINDS: Final = ("refund", "fee_refund", "stake_refund")
 
 
 async def invoice_row(reader: LedgerReader, invoice_id: str) -> RowDict | None:
@@ -401,20 +397,17 @@ async def invoice_rows(
     )  # fmt: skip
 
 
+_LINES_SHOWN: Final = sql.text(f"""
+    SELECT l.entry_id, l.amount_micro, e.kind, e.workflow_id, e.node_id, e.created_ms,
+        count(*) OVER () AS line_count
+    FROM callboard.invoice_line l JOIN callboard.entry e ON e.id = l.entry_id
+    WHERE l.invoice_id = CAST(:invoice_id AS uuid) ORDER BY l.entry_id LIMIT {LINES_SHOWN_MAX}
+""")
+
+
 async def line_rows(reader: LedgerReader, invoice_id: str) -> list[RowDict]:
     """Return the first lines of an invoice with their entries; `line_count` is the number of all.
 
     `amount_micro` of a payment is gross; a refund's amount is subtracted.
     """
-    query = (
-        sql.select(
-            *columns(invoice_line, "entry_id amount_micro"),
-            *columns(entry, "kind workflow_id node_id created_ms"),
-            sql.func.count().over().label("line_count"),
-        )
-        .join(entry, entry.c.id == invoice_line.c.entry_id)
-        .where(invoice_line.c.invoice_id == invoice_id)
-        .order_by(invoice_line.c.entry_id)
-        .limit(LINES_SHOWN_MAX)
-    )
-    return await reader.rows(query)
+    return await reader.rows(_LINES_SHOWN, {"invoice_id": invoice_id})
