@@ -19,11 +19,6 @@ from ledger.writer.read_set import ReadSet
 Connection = psycopg.AsyncConnection[Any]
 C = TypeVar("C", bound=Command)
 Plan = Callable[[C, Batch], Result]
-Load = Callable[[Connection, C, ReadSet], Awaitable[Any]]
-
-
-def reads_nothing(command: Any, read_set: ReadSet) -> None:
-    """Add nothing, for commands whose plan reads only what the state cache always has."""
 
 
 def keys_of(**parts: str) -> Callable[[Any, ReadSet], None]:
@@ -41,57 +36,21 @@ def keys_of(**parts: str) -> Callable[[Any, ReadSet], None]:
     return reads
 
 
+_NO_KEYS: Final = keys_of()
+
+
 def always(command: Any) -> bool:
-    """Return True: every command of the type is a batch of its own, if the type has a `load`."""
-    return True
-
-
-def is_client_s(command: Any) -> bool:
-    """Return True: a client chooses the command's key and may repeat it."""
+    """Return True for every command."""
     return True
 
 
 @dataclass(frozen=True, slots=True)
 class CommandKind:
-    """How the writer handles the commands of one type. Most fields are arguments of `plans`.
-
-    `is_fenced`: the command belongs to a workflow. It is stale if its member does not hold the
-    workflow's shard.
-    """
-
-    plan: Callable[[Any, Batch], Result]
-    reads: Callable[[Any, ReadSet], None] = reads_nothing
-    may_repeat: Callable[[Any], bool] = is_client_s
-    is_fenced: bool = False
-    load: Load[Any] | None = None
-    alone_when: Callable[[Any], bool] = always
-    is_asked_again: bool = False
-    outlives_credential: bool = False
-
-    def is_barrier(self, command: Any) -> bool:
-        """Say whether a command of this kind is a batch of its own."""
-        return self.load is not None and self.alone_when(command)
-
-
-KINDS: Final[dict[type[Command], CommandKind]] = {}
-
-
-def plans(
-    command_type: type[C],
-    *,
-    reads: Callable[[C, ReadSet], None] = reads_nothing,
-    may_repeat: Callable[[C], bool] = is_client_s,
-    load: Load[C] | None = None,
-    alone_when: Callable[[C], bool] = always,
-    is_asked_again: bool = False,
-    outlives_credential: bool = False,
-) -> Callable[[Plan[C]], Plan[C]]:
-    """Register the decorated function as the plan of a command type.
-
-    A plan adds the rows and audit events of a command to a batch and returns the result. It never
-    waits.
+    """How the writer handles the commands of one type.
 
     Args:
+        plan: adds the rows and audit events of a command to a batch and returns the result. It
+            never waits.
         reads: adds to a read set the keys that must be in the state cache before the plan runs.
         may_repeat: says whether the command's key may have been used before; if so, the writer
             looks it up. The keys of a member's steps and of publishes without a client's key are
@@ -104,20 +63,38 @@ def plans(
             not stored under the key.
         outlives_credential: True if the effect lasts longer than the caller's credential, so the
             credential must still be valid at the commit (`ledger/features/credentials.py`).
+        is_fenced: the command belongs to a workflow. It is stale if its member does not hold the
+            workflow's shard.
+    """
+
+    plan: Callable[[Any, Batch], Result]
+    reads: Callable[[Any, ReadSet], None] = _NO_KEYS
+    may_repeat: Callable[[Any], bool] = always
+    load: Callable[[Connection, Any, ReadSet], Awaitable[Any]] | None = None
+    alone_when: Callable[[Any], bool] = always
+    is_asked_again: bool = False
+    outlives_credential: bool = False
+    is_fenced: bool = False
+
+    def is_barrier(self, command: Any) -> bool:
+        """Say whether a command of this kind is a batch of its own."""
+        return self.load is not None and self.alone_when(command)
+
+
+KINDS: Final[dict[type[Command], CommandKind]] = {}
+
+
+def plans(command_type: type[C], **options: Any) -> Callable[[Plan[C]], Plan[C]]:
+    """Register the decorated function as the plan of a command type.
+
+    Args:
+        options: fields of `CommandKind`.
     """
 
     def register(plan: Plan[C]) -> Plan[C]:
         assert command_type not in KINDS, f"{command_type.__name__} has two plans"
-        KINDS[command_type] = CommandKind(
-            plan,
-            reads,
-            may_repeat,
-            is_fenced="shard_epoch" in command_type.__struct_fields__,
-            load=load,
-            alone_when=alone_when,
-            is_asked_again=is_asked_again,
-            outlives_credential=outlives_credential,
-        )
+        is_fenced = "shard_epoch" in command_type.__struct_fields__
+        KINDS[command_type] = CommandKind(plan, is_fenced=is_fenced, **options)
         return plan
 
     return register
