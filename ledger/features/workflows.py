@@ -88,7 +88,7 @@ def change_workflow(row: Row, change: WorkflowChanged) -> None:
 
 _PUBLISHED_FIELDS: Final = (
     "task_id", "payer_did", "intent", "created_ms", "deadline_ms", "estimate_micro", "hold_micro",
-    "fee_bps",
+    "fee_bps", "traceparent", "webhook_url",
 )  # fmt: skip
 
 
@@ -100,8 +100,6 @@ def workflow_row(command: PublishWorkflow) -> Row:
         "status": WorkflowStatus.PENDING,
         "manifest": command.manifest_json,
         "reserved": command.reserved_json,
-        **({"traceparent": command.traceparent} if command.traceparent else {}),
-        **({"webhook_url": command.webhook_url} if command.webhook_url else {}),
         **(
             {"template_id": command.run.trigger_id, "template_version": command.run.version}
             if command.run
@@ -132,30 +130,21 @@ def node_row(workflow_id: str, change: NodeChanged) -> Row:
     return row
 
 
+_ATTEMPT_FIELDS: Final = tuple(c.name for c in ATTEMPTS.given if c.name != "workflow_id")
+_attempt_values: Final = attrgetter(*_ATTEMPT_FIELDS)
+
+
 def attempt_row(workflow_id: str, record: AttemptFinished) -> Row:
     """Return the row of a finished attempt."""
-    row: Row = {
-        "workflow_id": workflow_id,
-        "node": record.node,
-        "attempt": record.attempt,
-        "kind": record.kind,
-        "agent_did": record.agent_did,
-        "outcome": record.outcome,
-        "started_ms": record.started_ms,
-        "completed_ms": max(record.started_ms, record.completed_ms),
-    }
-    if record.output_hash is not None or record.input_hash is not None:
-        row["input_hash"] = record.input_hash
-        row["output_hash"] = record.output_hash
-    if record.error_code is not None or record.error_message is not None:
-        row["error_code"] = record.error_code
-        row["error_message"] = record.error_message
+    values = zip(_ATTEMPT_FIELDS, _attempt_values(record), strict=True)
+    row: Row = {name: value for name, value in values if value is not None}
+    row["workflow_id"] = workflow_id
+    row["completed_ms"] = max(record.started_ms, record.completed_ms)
     if record.queued_ms is not None:
         # The owner has queued it, another process may have sent it: their clocks may differ.
         row["queued_ms"] = min(record.queued_ms, record.started_ms)
     if record.signature is not None:
         row["signature"] = signature_text(record.signature)
-        row["signed_key"] = record.signed_key
     return row
 
 
