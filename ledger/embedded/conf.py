@@ -40,17 +40,13 @@ def server_conf(*, socket_folder: Path, shared_buffers_mib: int, max_connections
         "unix_socket_permissions": "0777",  # the folder protects it: 0700
         "max_connections": str(max_connections),
         "shared_buffers": f"{shared_buffers_mib}MB",
-        "huge_pages": "try",
         # Durability is the product: acknowledged commits are on disk.
         "fsync": "on",
         "synchronous_commit": "on",
-        "full_page_writes": "on",
         "wal_compression": "on",
-        "wal_level": "replica",
         "max_wal_size": "2GB",
         "min_wal_size": "128MB",
         "checkpoint_timeout": "10min",
-        "checkpoint_completion_target": "0.9",
         # One writer with small set-based statements: planning time matters more than plan quality.
         "jit": "off",
         "random_page_cost": "1.1",
@@ -63,7 +59,6 @@ def server_conf(*, socket_folder: Path, shared_buffers_mib: int, max_connections
         # A client that connects and never authenticates occupies a connection for at most this
         # time.
         "authentication_timeout": "10s",
-        "password_encryption": "scram-sha-256",
         "timezone": "'UTC'",
         "log_timezone": "'UTC'",
         "lc_messages": "'C'",
