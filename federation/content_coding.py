@@ -30,72 +30,47 @@ class BodyTooLarge(ValueError):
     """A body is larger than its bound, before or after decoding."""
 
 
-class BodyDecoder:
-    """Collects one body in pieces, and decodes the whole body.
+def decode_body(body: bytes, coding: str, bytes_max: int) -> bytes:
+    """Return a decoded body; an empty body is returned without decoding.
 
     Args:
         coding: the value of `Content-Encoding`, "" without this header.
         bytes_max: the bound of the encoded and of the decoded body, bytes.
+
+    Raises:
+        UndecodableBody: the body is not in its coding, ends too early or too late, or has an
+            unknown coding and does not begin like a JSON object.
+        BodyTooLarge: the encoded or the decoded body is larger than the bound.
     """
+    if len(body) > bytes_max:
+        raise BodyTooLarge(f"more than {bytes_max} bytes")
+    named = coding.strip().lower()
+    if named in _DECODED:
+        return _decoded(body, named, bytes_max)
+    if named not in _PLAIN and body and not _JSON_OBJECT.match(body):
+        raise UndecodableBody(f"Content-Encoding {named[:_SHOWN_CHARS]!r} is not known")
+    return body
 
-    def __init__(self, coding: str, bytes_max: int) -> None:
-        self._named = coding.strip().lower()
-        self._coding = self._named if self._named in _DECODED else ""
-        self._bytes_max = bytes_max
-        self._received = self._members = 0
-        self._parts: list[bytes] = []
 
-    def feed(self, piece: bytes) -> None:
-        """Add the next piece of the body.
-
-        Raises:
-            BodyTooLarge: the encoded body is larger than the bound.
-        """
-        self._received += len(piece)
-        if self._received > self._bytes_max:
-            raise BodyTooLarge(f"more than {self._bytes_max} bytes")
-        self._parts.append(piece)
-
-    def finish(self) -> bytes:
-        """Return the whole decoded body; an empty body is returned without decoding.
-
-        Raises:
-            UndecodableBody: the body is not in its coding, ends too early or too late, or has an
-                unknown coding and does not begin like a JSON object.
-            BodyTooLarge: the decoded body is larger than the bound.
-        """
-        body = b"".join(self._parts)
-        if self._coding:
-            return self._decoded(body)
-        if self._named not in _PLAIN and body and not _JSON_OBJECT.match(body):
-            raise UndecodableBody(f"Content-Encoding {self._named[:_SHOWN_CHARS]!r} is not known")
-        return body
-
-    def _decoded(self, rest: bytes) -> bytes:
-        parts, size = [], 0
-        while rest:
-            stream = self._next_stream(rest)
-            try:
-                # Decode one byte more than the bound, to detect a larger body.
-                part = stream.decompress(rest, self._bytes_max - size + 1)
-            except zlib.error as error:
-                raise UndecodableBody(f"the body is not {self._coding}: {error}") from None
-            size += len(part)
-            if size > self._bytes_max:
-                raise BodyTooLarge(f"decodes to more than {self._bytes_max} bytes")
-            if not stream.eof:
-                raise UndecodableBody(f"the body ends in the middle of its {self._coding}")
-            parts.append(part)
-            rest = stream.unused_data
-        return b"".join(parts)
-
-    def _next_stream(self, piece: bytes) -> zlib._Decompress:
-        self._members += 1
-        is_gzip = self._coding in _GZIP_NAMES
-        if self._members > (MEMBERS_MAX if is_gzip else 1):
-            raise UndecodableBody(f"the {self._coding} body goes on after its end")
-        if is_gzip:
-            return zlib.decompressobj(_GZIP)
+def _decoded(rest: bytes, coding: str, bytes_max: int) -> bytes:
+    parts: list[bytes] = []
+    is_gzip, size = coding in _GZIP_NAMES, 0
+    while rest:
+        if len(parts) == (MEMBERS_MAX if is_gzip else 1):
+            raise UndecodableBody(f"the {coding} body goes on after its end")
         # The standard requires a zlib stream, but about half of all servers send raw deflate.
-        is_zlib = piece[0] & 0x0F == zlib.DEFLATED
-        return zlib.decompressobj(_ZLIB if is_zlib else _RAW)
+        is_zlib = rest[0] & 0x0F == zlib.DEFLATED
+        stream = zlib.decompressobj(_GZIP if is_gzip else _ZLIB if is_zlib else _RAW)
+        try:
+            # Decode one byte more than the bound, to detect a larger body.
+            part = stream.decompress(rest, bytes_max - size + 1)
+        except zlib.error as error:
+            raise UndecodableBody(f"the body is not {coding}: {error}") from None
+        size += len(part)
+        if size > bytes_max:
+            raise BodyTooLarge(f"decodes to more than {bytes_max} bytes")
+        if not stream.eof:
+            raise UndecodableBody(f"the body ends in the middle of its {coding}")
+        parts.append(part)
+        rest = stream.unused_data
+    return b"".join(parts)

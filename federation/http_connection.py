@@ -19,7 +19,7 @@ from typing import Final, Protocol
 import httptools
 from msgspec import Struct
 
-from federation.content_coding import BodyDecoder, BodyTooLarge, UndecodableBody
+from federation.content_coding import BodyTooLarge, UndecodableBody, decode_body
 from federation.read_turns import ReadTurns
 from federation.tls_gate import TlsGate
 
@@ -95,48 +95,30 @@ class HttpReply(Struct, frozen=True):
 Outcome = HttpReply | HttpFailure
 
 
+@dataclass(slots=True, eq=False)
 class Exchange:
-    """A request that was sent, and the callback for its outcome."""
+    """A request that was sent, and the callback for its outcome.
 
-    __slots__ = (
-        "_done",
-        "_is_over",
-        "connection",
-        "payer",
-        "repeat",
-        "reply_bytes_max",
-        "server",
-        "task",
-        "timer",
-        "written",
-    )
+    The request is not stored, so that the memory of a large body is freed once it is written.
+    """
 
-    def __init__(
-        self,
-        server: Server,
-        reply_bytes_max: int,
-        done: Callable[[Outcome], None],
-        written: Callable[[], None] | None = None,
-        payer: str = "",
-    ) -> None:
-        # The request is not stored, so that the memory of a large body is freed once it is written.
-        self.server = server
-        self.reply_bytes_max = reply_bytes_max
-        self.payer = payer
-        self._done = done
-        self.written = written
-        self._is_over = False
-        self.timer: asyncio.TimerHandle | None = None
-        # The task that opens a new connection, until the connection is open.
-        self.task: asyncio.Task[None] | None = None
-        self.connection: Connection | None = None
-        # Sends the request again. It is set while the request is on a pooled connection and no byte
-        # of the reply has arrived.
-        self.repeat: Callable[[], None] | None = None
+    server: Server
+    reply_bytes_max: int
+    done: Callable[[Outcome], None]
+    written: Callable[[], None] | None = None
+    payer: str = ""
+    is_over: bool = False
+    timer: asyncio.TimerHandle | None = None
+    # The task that opens a new connection, until the connection is open.
+    task: asyncio.Task[None] | None = None
+    connection: Connection | None = None
+    # Sends the request again. It is set while the request is on a pooled connection and no byte of
+    # the reply has arrived.
+    repeat: Callable[[], None] | None = None
 
     def cancel(self) -> None:
         """End the exchange without a call of the callback, and close the connection."""
-        self._is_over = True
+        self.is_over = True
         self.repeat = None
         if self.timer is not None:
             self.timer.cancel()
@@ -147,14 +129,14 @@ class Exchange:
 
     def end(self, outcome: Outcome) -> None:
         """End the exchange and call the callback; does nothing if the exchange has ended."""
-        if not self._is_over:
+        if not self.is_over:
             self.cancel()
-            self._done(outcome)
+            self.done(outcome)
 
     def call_written(self) -> None:
         """Call the callback `written` once, when the request has been written."""
         written, self.written = self.written, None
-        if written is not None and not self._is_over:
+        if written is not None and not self.is_over:
             written()
 
     def fail(self, kind: HttpFailureKind, detail: str) -> None:
@@ -199,8 +181,6 @@ class Connection(asyncio.BufferedProtocol):
         )
         self._exchange: Exchange | None = None
         self._is_writing = False
-        # The pieces of the body that the current read has brought; empty between reads.
-        self._pieces: list[bytes] = []
         # The reply is complete, and waits for a turn of the loop with time to decode it.
         self._is_waiting = False
         self._reset()
@@ -274,8 +254,9 @@ class Connection(asyncio.BufferedProtocol):
     def _reset(self) -> None:
         self._status = 0
         self._headers: dict[bytes, bytes] = {}
-        self._decoder: BodyDecoder | None = None
-        self._received = self._body_bytes = 0
+        # Not a list of pieces, because a piece may be a single byte.
+        self._body = bytearray()
+        self._received = 0
         self._is_informational = self._is_complete = self._is_kept = False
         self._failure: HttpFailure | None = None
 
@@ -316,13 +297,11 @@ class Connection(asyncio.BufferedProtocol):
             self._parser.feed_data(self._client.buffer[:nbytes])
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             broken = type(error).__name__
-        if self._pieces:
-            self._put_pieces()
         if broken is not None:
             if not self._is_complete:
                 self._fail(HttpFailureKind.BROKEN, broken)
             self._is_kept = False
-        if self._received - self._body_bytes > OVERHEAD_BYTES_MAX + self._body_bytes:
+        if self._received > OVERHEAD_BYTES_MAX + 2 * len(self._body):
             self._fail(HttpFailureKind.BROKEN, "too many bytes beside the body")
         if self._is_complete or self._failure is not None:
             self._finish_in_turn()
@@ -372,17 +351,6 @@ class Connection(asyncio.BufferedProtocol):
             return True
         return self._headers.get(b"transfer-encoding", b"").lower().endswith(b"chunked")
 
-    def _put_pieces(self) -> None:
-        """Pass the body bytes of one read to the decoder, joined into one piece."""
-        piece = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
-        self._pieces.clear()
-        if self._decoder is None or self._failure is not None:
-            return
-        try:
-            self._decoder.feed(piece)
-        except BodyTooLarge as error:
-            self._fail(HttpFailureKind.TOO_LARGE, str(error))
-
     def _fail(self, kind: HttpFailureKind, detail: str) -> None:
         if self._failure is None:
             self._failure = HttpFailure(kind, detail, self._status)
@@ -391,8 +359,8 @@ class Connection(asyncio.BufferedProtocol):
         exchange, self._exchange = self._exchange, None
         assert exchange is not None
         exchange.connection = None
-        outcome = self._outcome()
-        self._decoder = None  # frees the memory of the body
+        outcome = self._outcome(exchange.reply_bytes_max)
+        self._body = bytearray()  # frees the memory
         is_good = isinstance(outcome, HttpReply) and outcome.coding_problem is None
         if is_good and self._is_kept and self.is_open and not self._is_writing:
             self._received = 0
@@ -401,13 +369,13 @@ class Connection(asyncio.BufferedProtocol):
             self.close()
         exchange.end(outcome)
 
-    def _outcome(self) -> Outcome:
+    def _outcome(self, bytes_max: int) -> Outcome:
         if self._failure is not None:
             return self._failure
-        assert self._decoder is not None
+        coding = self._headers.get(b"content-encoding", b"").decode("latin-1")
         body, problem = b"", None
         try:
-            body = self._decoder.finish()
+            body = decode_body(bytes(self._body), coding, bytes_max)
         except BodyTooLarge as error:
             return HttpFailure(HttpFailureKind.TOO_LARGE, str(error), self._status)
         except UndecodableBody as error:
@@ -428,7 +396,7 @@ class Connection(asyncio.BufferedProtocol):
             self._headers.setdefault(lower, value)
 
     def on_headers_complete(self) -> None:
-        """Store the status, and prepare for the body."""
+        """Store the status; refuse a body that says that it is too large."""
         status = self._parser.get_status_code()
         if self._is_complete:
             return
@@ -436,19 +404,19 @@ class Connection(asyncio.BufferedProtocol):
             self._is_informational = True
             return
         self._status = status
-        exchange = self._exchange
-        assert exchange is not None
-        bytes_max = exchange.reply_bytes_max
-        coding = self._headers.get(b"content-encoding", b"").decode("latin-1")
-        self._decoder = BodyDecoder(coding, bytes_max)
-        if int(self._headers.get(b"content-length", b"0")) > bytes_max:
-            self._fail(HttpFailureKind.TOO_LARGE, f"the reply is larger than {bytes_max} bytes")
+        self._check_size(int(self._headers.get(b"content-length", b"0")))
 
     def on_body(self, piece: bytes) -> None:
-        """Store a piece of the body until the end of this read."""
-        if not self._is_complete:
-            self._body_bytes += len(piece)
-            self._pieces.append(piece)
+        """Store a piece of the body."""
+        if not self._is_complete and self._failure is None:
+            self._body += piece
+            self._check_size(len(self._body))
+
+    def _check_size(self, size: int) -> None:
+        assert self._exchange is not None
+        bytes_max = self._exchange.reply_bytes_max
+        if size > bytes_max:
+            self._fail(HttpFailureKind.TOO_LARGE, f"the reply is larger than {bytes_max} bytes")
 
     def on_message_complete(self) -> None:
         """Note the end of a reply; an interim reply (1xx) is dropped."""

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 import aiohttp
 import pytest
 
-from federation.content_coding import BodyDecoder, BodyTooLarge, UndecodableBody
+from federation.content_coding import BodyTooLarge, UndecodableBody, decode_body
 from federation.http_client import HttpClient, HttpRequest, tls_context
 from federation.http_connection import (
     Connection,
@@ -441,10 +441,7 @@ async def seen_by_aiohttp(session: aiohttp.ClientSession, url: str) -> Seen:
             coding = response.headers.get("Content-Encoding", "")
             body, is_undecodable = b"", False
             try:
-                decoder = BodyDecoder(coding, BYTES_MAX)
-                async for piece in response.content.iter_any():
-                    decoder.feed(piece)
-                body = decoder.finish()
+                body = decode_body(await response.read(), coding, BYTES_MAX)
             except BodyTooLarge:
                 return (HttpFailureKind.TOO_LARGE,)
             except UndecodableBody:
