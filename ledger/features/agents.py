@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 import sqlalchemy as sql
 
@@ -535,14 +535,14 @@ def plan_deregister_agent(command: DeregisterAgent, batch: Batch) -> Result:
 
 
 async def card_rows(
-    reader: LedgerReader, did: str, *, limit: int, offset: int, before: int | None
+    reader: LedgerReader, did: str, *, before: int | None, **page: Any
 ) -> list[RowDict]:
     """Return the places of an agent's cards in its lineage, newest first.
 
     Args:
         before: only places with a lower number; None: all.
+        page: `limit` and `offset`.
     """
     return await reader.listed(
-        sql.select(agent_card), "number", before, limit=limit, offset=offset, is_newest_first=True,
-        did=did,
-    )  # fmt: skip
+        sql.select(agent_card), "number", before, is_newest_first=True, did=did, **page
+    )

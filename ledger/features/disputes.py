@@ -412,19 +412,13 @@ async def dispute_row(reader: LedgerReader, dispute_id: str) -> RowDict | None:
 
 
 async def dispute_rows(
-    reader: LedgerReader,
-    *,
-    party_did: str | None,
-    status: str | None,
-    workflow_id: str | None,
-    limit: int,
-    offset: int,
-    before_id: str | None,
+    reader: LedgerReader, *, party_did: str | None, before_id: str | None, **page: Any
 ) -> list[RowDict]:
     """Return disputes, newest first.
 
     Args:
         party_did: only disputes of this DID and of the agents whose money belongs to it; None: all.
+        page: `limit`, `offset`, and the filters `status` and `workflow_id`.
     """
     query = sql.select(dispute)
     if party_did is not None:
@@ -436,10 +430,7 @@ async def dispute_rows(
             for side in (dispute.c.complainant_did, dispute.c.respondent_did)
         )
         query = query.where(dispute.c.id.in_(sql.union(*sides)))
-    return await reader.listed(
-        query, "id", before_id, limit=limit, offset=offset, is_newest_first=True,
-        status=status, workflow_id=workflow_id,
-    )  # fmt: skip
+    return await reader.listed(query, "id", before_id, is_newest_first=True, **page)
 
 
 async def feedback_rows(reader: LedgerReader, workflow_id: str) -> list[RowDict]:

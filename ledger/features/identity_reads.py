@@ -72,13 +72,14 @@ KEYS_TRIED_MAX: Final = 4
 
 
 async def key_rows(
-    reader: LedgerReader, did: str, *, limit: int, offset: int, before: int | None
+    reader: LedgerReader, did: str, *, before: int | None, **page: Any
 ) -> list[RowDict]:
     """Return the keys of a DID, current key first: `number, public_key, valid_from_ms,
     valid_until_ms`. `valid_until_ms` of the current key is null.
 
     Args:
         before: only keys with a lower number; None: all.
+        page: `limit` and `offset`.
     """
     current = sql.select(
         agent.c.key_number.label("number"),
@@ -93,9 +94,7 @@ async def key_rows(
         former_key.c.valid_until_ms,
     ).where(former_key.c.agent_did == did)
     keys = sql.union_all(current, former).subquery()
-    return await reader.listed(
-        sql.select(keys), "number", before, limit=limit, offset=offset, is_newest_first=True
-    )
+    return await reader.listed(sql.select(keys), "number", before, is_newest_first=True, **page)
 
 
 async def newest_keys(
@@ -117,17 +116,11 @@ async def name_row(reader: LedgerReader, name: str, *, at_ms: int) -> RowDict | 
 
 
 async def name_rows(
-    reader: LedgerReader,
-    agent_did: str,
-    *,
-    at_ms: int,
-    limit: int,
-    offset: int,
-    after_name: str | None,
+    reader: LedgerReader, agent_did: str, *, at_ms: int, after_name: str | None, **page: Any
 ) -> list[RowDict]:
     """Return the names that an agent has at a time, in alphabetical order."""
     query = sql.select(agent_name).where(agent_name.c.agent_did == agent_did, _is_taken(at_ms))
-    return await reader.listed(query, "name", after_name, limit=limit, offset=offset)
+    return await reader.listed(query, "name", after_name, **page)
 
 
 async def expired_names(reader: LedgerReader, *, at_ms: int, limit: int) -> list[tuple[str, int]]:

@@ -382,19 +382,14 @@ async def invoice_row(reader: LedgerReader, invoice_id: str) -> RowDict | None:
 
 
 async def invoice_rows(
-    reader: LedgerReader,
-    *,
-    payer_did: str | None,
-    status: str | None,
-    limit: int,
-    offset: int,
-    before_id: str | None,
+    reader: LedgerReader, *, before_id: str | None, **page: Any
 ) -> list[RowDict]:
-    """Return invoices, newest first; those of all payers if `payer_did` is None."""
-    return await reader.listed(
-        sql.select(invoice), "id", before_id, limit=limit, offset=offset, is_newest_first=True,
-        payer_did=payer_did, status=status,
-    )  # fmt: skip
+    """Return invoices, newest first.
+
+    Args:
+        page: `limit`, `offset`, and the filters `payer_did` and `status`.
+    """
+    return await reader.listed(sql.select(invoice), "id", before_id, is_newest_first=True, **page)
 
 
 _LINES_SHOWN: Final = sql.text(f"""

@@ -233,18 +233,14 @@ async def present_peers(reader: LedgerReader) -> list[RowDict]:
     return await reader.rows(_WITHOUT_OFFERS)
 
 
-async def peer_page(
-    reader: LedgerReader, region: str | None, *, limit: int, offset: int, after_id: str | None
-) -> list[RowDict]:
+async def peer_page(reader: LedgerReader, *, after_id: str | None, **page: Any) -> list[RowDict]:
     """Return peers that were not removed, in the order of their ids.
 
     Args:
-        region: only peers of this region; None: of all.
         after_id: the last id of the previous page.
+        page: `limit`, `offset`, and the filter `region`.
     """
-    return await reader.listed(
-        _ROWS.where(_IS_PRESENT), "id", after_id, limit=limit, offset=offset, region=region
-    )
+    return await reader.listed(_ROWS.where(_IS_PRESENT), "id", after_id, **page)
 
 
 async def peer_row(

@@ -181,9 +181,8 @@ async def subnet_rows(
     *,
     subnet_id: str | None = None,
     member_did: str | None = None,
-    limit: int = 1,
-    offset: int = 0,
     after: str | None = None,
+    **page: int,
 ) -> list[RowDict]:
     """Return subnets with `member_dids` and `joined_dids`, oldest first.
 
@@ -192,10 +191,10 @@ async def subnet_rows(
         subnet_id: only this subnet; None: all.
         member_did: only subnets in which this DID is listed or has joined; None: all.
         after: the last id of the previous page.
+        page: `limit` and `offset`; without them, one subnet.
     """
-    values = {"viewer": viewer, "id": subnet_id, "member": member_did}
-    page = {"limit": limit, "offset": offset, "after": after}
-    return await reader.rows(_SUBNETS, {**values, **page})
+    values = {"viewer": viewer, "id": subnet_id, "member": member_did, "after": after}
+    return await reader.rows(_SUBNETS, {"limit": 1, "offset": 0, **values, **page})
 
 
 async def policy_rows(
@@ -203,13 +202,12 @@ async def policy_rows(
     viewer: str | None,
     *,
     subnet_id: str | None,
-    limit: int,
-    offset: int,
     after: str | None,
+    **page: int,
 ) -> list[RowDict]:
     """Return policies of the subnets that a DID may see (None: of all subnets), oldest first."""
     values = {"viewer": viewer, "subnet": subnet_id, "after": after}
-    return await reader.rows(_POLICIES, {**values, "limit": limit, "offset": offset})
+    return await reader.rows(_POLICIES, {**values, **page})
 
 
 async def binding_policies(reader: LedgerReader, did: str) -> list[Policy]:

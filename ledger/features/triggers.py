@@ -380,36 +380,27 @@ async def count_triggers(reader: LedgerReader, owner_did: str) -> int:
 
 
 async def trigger_rows(
-    reader: LedgerReader,
-    *,
-    owner_did: str | None,
-    kind: str | None,
-    status: str | None,
-    limit: int,
-    offset: int,
-    before_id: str | None,
-    bytes_max: int,
+    reader: LedgerReader, *, status: str | None, before_id: str | None, **page: Any
 ) -> RowPage:
     """Return a page of triggers, newest first. Ended triggers are returned only by their status.
 
     Args:
-        owner_did, kind, status: None: all. Without a status, all that have not ended.
+        status: None: all that have not ended.
         before_id: the last id of the previous page.
-        bytes_max: maximum bytes of templates: the page ends with the row that exceeds it.
+        page: `limit`, `offset`, `bytes_max` (the maximum bytes of templates), and the filters
+            `owner_did` and `kind`.
     """
     # Spelled as in the partial index: with a parameter Postgres would not use the index.
     wanted: sql.ColumnElement[str] = sql.literal_column(
         f"'{TriggerStatus(status or TriggerStatus.ENDED)}'"
     )
     is_status = trigger.c.status != wanted if status is None else trigger.c.status == wanted
-    return await reader.page(
-        sql.select(trigger).where(is_status), "id", before_id, wide="manifest", limit=limit,
-        offset=offset, bytes_max=bytes_max, is_newest_first=True, owner_did=owner_did, kind=kind,
-    )  # fmt: skip
+    query = sql.select(trigger).where(is_status)
+    return await reader.page(query, "id", before_id, wide="manifest", is_newest_first=True, **page)
 
 
 async def run_rows(
-    reader: LedgerReader, trigger_id: str, *, limit: int, offset: int, before_audit_id: int | None
+    reader: LedgerReader, trigger_id: str, *, before_audit_id: int | None, **page: Any
 ) -> list[RowDict]:
     """Return runs of a trigger, newest first, each with its `workflow_status`."""
     query = (
@@ -418,9 +409,7 @@ async def run_rows(
         .outerjoin(workflow, workflow.c.id == trigger_run.c.workflow_id)
         .where(trigger_run.c.trigger_id == trigger_id)
     )
-    return await reader.listed(
-        query, "audit_id", before_audit_id, limit=limit, offset=offset, is_newest_first=True
-    )
+    return await reader.listed(query, "audit_id", before_audit_id, is_newest_first=True, **page)
 
 
 async def run_row(reader: LedgerReader, trigger_id: str, key: str) -> RowDict | None:

@@ -21,7 +21,6 @@ from ledger.features.quarantine import check_not_quarantined, set_halted
 from ledger.features.workflow_commands import AdvanceWorkflow, PublishWorkflow
 from ledger.reads.agent_pages import is_shown
 from ledger.reads.reader import (
-    PAGE_BYTES_MAX,
     LedgerReader,
     RowDict,
     RowPage,
@@ -197,23 +196,14 @@ async def revocation_row(reader: LedgerReader, did: str, *, at_ms: int) -> RowDi
 
 
 async def revocation_rows(
-    reader: LedgerReader,
-    *,
-    at_ms: int,
-    limit: int,
-    offset: int,
-    after_did: str | None,
-    viewer: str | None,
-    bytes_max: int = PAGE_BYTES_MAX,
+    reader: LedgerReader, *, at_ms: int, after_did: str | None, viewer: str | None, **page: Any
 ) -> RowPage:
     """Return the revocations in force at a time, in the order of their DIDs.
 
     Args:
         viewer: the DID that may see them; None: an administrator.
-        bytes_max: maximum bytes of evidence: the page ends with the row that exceeds it.
+        page: `limit`, `offset` and `bytes_max`, the maximum bytes of evidence.
     """
     condition = is_shown("callboard.revocation.did", viewer)
     query = sql.select(revocation).where(in_force(at_ms), condition)
-    return await reader.page(
-        query, "did", after_did, wide="evidence", limit=limit, offset=offset, bytes_max=bytes_max
-    )
+    return await reader.page(query, "did", after_did, wide="evidence", **page)

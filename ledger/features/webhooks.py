@@ -95,18 +95,14 @@ async def webhook_row(reader: LedgerReader, webhook_id: str) -> RowDict | None:
     return await reader.row(sql.select(webhook).where(webhook.c.id == webhook_id))
 
 
-async def webhook_rows(
-    reader: LedgerReader, owner_did: str | None, *, limit: int, offset: int, after: str | None
-) -> list[RowDict]:
+async def webhook_rows(reader: LedgerReader, *, after: str | None, **page: Any) -> list[RowDict]:
     """Return webhooks, oldest first.
 
     Args:
-        owner_did: only webhooks of this owner; None: of all.
         after: only webhooks with an id after this one.
+        page: `limit`, `offset`, and the filter `owner_did`.
     """
-    return await reader.listed(
-        sql.select(webhook), "id", after, limit=limit, offset=offset, owner_did=owner_did
-    )
+    return await reader.listed(sql.select(webhook), "id", after, **page)
 
 
 async def delivery_row(reader: LedgerReader, webhook_id: str, delivery_id: str) -> RowDict | None:
@@ -116,24 +112,16 @@ async def delivery_row(reader: LedgerReader, webhook_id: str, delivery_id: str) 
 
 
 async def delivery_rows(
-    reader: LedgerReader,
-    webhook_id: str,
-    *,
-    status: str | None,
-    limit: int,
-    offset: int,
-    before: str | None,
+    reader: LedgerReader, webhook_id: str, *, before: str | None, **page: Any
 ) -> list[RowDict]:
     """Return deliveries of a webhook, newest first.
 
     Args:
-        status: only deliveries with this status; None: all.
         before: only deliveries with an id before this one.
+        page: `limit`, `offset`, and the filter `status`.
     """
     query = sql.select(*_SHOWN).where(event_delivery.c.target_id == webhook_id)
-    return await reader.listed(
-        query, "id", before, limit=limit, offset=offset, is_newest_first=True, status=status
-    )
+    return await reader.listed(query, "id", before, is_newest_first=True, **page)
 
 
 # Deliveries of audit entries: created, claimed when due, ended and removed. Theory of operation.

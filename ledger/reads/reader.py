@@ -136,15 +136,12 @@ class LedgerReader(Pool):
     async def workflows(
         self,
         *,
-        payer_did: str | None = None,
-        status: str | None = None,
         is_quarantined: bool | None = None,
         start_ms: int | None = None,
         end_ms: int | None = None,
-        limit: int = 50,
-        offset: int = 0,
         before_id: str | None = None,
         command_key: str | None = None,
+        **page: Any,
     ) -> list[RowDict]:
         """Return workflow rows without nodes and manifest, newest first.
 
@@ -153,6 +150,7 @@ class LedgerReader(Pool):
             start_ms, end_ms: the time of creation, Unix milliseconds; the end is excluded.
             before_id: the last id of the previous page (keyset paging).
             command_key: only the workflow whose publish had this key.
+            page: `limit`, `offset`, and the filters `payer_did` and `status`.
         """
         query = workflow_select(with_manifest=False)
         if is_quarantined is not None:
@@ -170,10 +168,7 @@ class LedgerReader(Pool):
         before = None if before_id is None else canonical_uuid(before_id)
         if before_id is not None and before is None:
             return []
-        return await self.listed(
-            query, "id", before, limit=limit, offset=offset, is_newest_first=True,
-            payer_did=payer_did, status=status,
-        )  # fmt: skip
+        return await self.listed(query, "id", before, is_newest_first=True, **page)
 
     async def _workflow_of(self, command_key: str) -> str | None:
         row = await self.row(sql.select(command.c.result).where(command.c.id == command_key))
@@ -246,18 +241,9 @@ class LedgerReader(Pool):
         """Return an API key without its hashes, None if there is none."""
         return await self.row(_key_select().where(api_key.c.id == key_id))
 
-    async def api_keys(
-        self,
-        *,
-        owner_did: str | None = None,
-        limit: int = 50,
-        offset: int = 0,
-        after_id: str | None = None,
-    ) -> list[RowDict]:
-        """Return API keys without their hashes, in the order of their ids."""
-        return await self.listed(
-            _key_select(), "id", after_id, limit=limit, offset=offset, owner_did=owner_did
-        )
+    async def api_keys(self, *, after_id: str | None = None, **page: Any) -> list[RowDict]:
+        """Return API keys without their hashes, in the order of their ids (`listed`)."""
+        return await self.listed(_key_select(), "id", after_id, **page)
 
     # -- money and audit --------------------------------------------------------------------------
 
@@ -316,8 +302,8 @@ class LedgerReader(Pool):
         key: str,
         after: object = None,
         *,
-        limit: int,
-        offset: int,
+        limit: int = 50,
+        offset: int = 0,
         is_newest_first: bool = False,
         **wanted: object,
     ) -> list[RowDict]:
@@ -341,9 +327,9 @@ class LedgerReader(Pool):
         after: object = None,
         *,
         wide: str,
-        limit: int,
-        offset: int,
-        bytes_max: int,
+        limit: int = 50,
+        offset: int = 0,
+        bytes_max: int = PAGE_BYTES_MAX,
         is_newest_first: bool = False,
         read: Callable[[sql.Executable], Awaitable[list[RowDict]]] | None = None,
         **wanted: object,

@@ -154,7 +154,7 @@ async def test_the_secrets_of_webhooks_are_sealed_anew(
     assert (await made_with_key(reader, store, 1)).secrets == 2
     assert await seal_anew(reader, store, ROTATED) == 1
     assert (await made_with_key(reader, store, 1)).secrets == 1  # which no key opens
-    rows = await webhook_rows(reader, None, limit=9, offset=0, after=None)
+    rows = await webhook_rows(reader, after=None)
     only = ROTATED.with_one()
     opened = {unseal(bytes(row["secrets"]), only, KeyPurpose.SIGNING_SECRET) for row in rows}
     assert opened == {"new0 old", "new1 old", None}

@@ -149,7 +149,7 @@ async def list_webhooks(call: Call) -> Json:
     """List webhooks, oldest first."""
     page = page_of(call, call.given(PageQuery))
     rows = await webhook_rows(
-        call.services.reader, call.party_did, after=id_after(page), **page.rows
+        call.services.reader, after=id_after(page), owner_did=call.party_did, **page.rows
     )
     return listed("webhooks", rows, page, lambda row: row["id"], form=_record)
 

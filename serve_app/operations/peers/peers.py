@@ -109,7 +109,9 @@ async def list_peers(call: Call) -> Json:
     """List peers, ordered by id."""
     query = call.given(PeersQuery)
     page = page_of(call, query)
-    rows = await peer_page(call.services.reader, query.region, after_id=page.after, **page.rows)
+    rows = await peer_page(
+        call.services.reader, after_id=page.after, region=query.region, **page.rows
+    )
     form = partial(_record, Peer)
     return listed("peers", rows, page, lambda row: row["id"], form=form)
 
