@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
 
 import pytest
 
 from ledger.embedded.server import EmbeddedPostgres
+from ledger.errors import LedgerIntegrityError
 from ledger.features.offers import OfferIndex
 from ledger.reads.reader import LedgerReader
+from ledger.writer.group_commit import GroupCommit
 from ledger.writer.store import LedgerStore
 from tests.conftest import Database, copied_database
 from tests.ledger.checking import Auditor
-from tests.ledger.making import NextWriter, begin, open_store
+from tests.ledger.making import AT, GENESIS, NextWriter, begin, open_store
+from tests.ledger.writers import DEADLINE_S, Clock, Start, WatchedWriter
 
 
 @pytest.fixture
@@ -62,6 +66,55 @@ async def store(empty_store: LedgerStore) -> LedgerStore:
     """The test's ledger, with a payer who has money and a member that holds every shard."""
     await begin(empty_store)
     return empty_store
+
+
+@pytest.fixture
+def short_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give a silent database up soon."""
+    monkeypatch.setattr("ledger.writer.group_commit.COMMIT_TIMEOUT_S", 1.0)
+
+
+@pytest.fixture
+def fatal() -> list[LedgerIntegrityError]:
+    """What the writers of a test were stopped by."""
+    return []
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """The clock of the test's writers."""
+    return Clock()
+
+
+@pytest.fixture
+async def start(
+    database: Database,
+    auditor: Auditor,
+    clock: Clock,
+    fatal: list[LedgerIntegrityError],
+    monkeypatch: pytest.MonkeyPatch,
+) -> AsyncIterator[Start]:
+    """Start writers, with other constants of their module; all are stopped after the test."""
+    started: list[GroupCommit] = []
+
+    async def start_one(**constants: float) -> GroupCommit:
+        for name, value in constants.items():
+            monkeypatch.setattr(f"ledger.writer.group_commit.{name.upper()}", value)
+        commits = WatchedWriter(
+            database.service_url,
+            genesis=GENESIS,
+            on_fatal=fatal.append,
+            now_ms=lambda: AT,
+            boot_ms=clock,
+        )
+        await commits.start()
+        started.append(commits)
+        return commits
+
+    yield start_one
+    async with asyncio.timeout(DEADLINE_S):
+        for commits in started:
+            await commits.stop()
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from ledger.reads.reader import LedgerReader
 from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.making import AT, PAYER, NextWriter, card, new_key
+from tests.platform.waiting import until
 
 # As callboard.due_offers has them.
 
@@ -332,9 +333,7 @@ async def test_what_changes_while_a_step_reads_is_read_by_the_next(
     with psycopg.connect(database.superuser_url) as other:
         other.execute("LOCK TABLE callboard.offer IN SHARE MODE")
         step = asyncio.ensure_future(offers.index_some())
-        async with asyncio.timeout(60):
-            while not other.execute(WAITS_FOR_OFFERS).fetchall():
-                await asyncio.sleep(0)
+        await until(lambda: other.execute(WAITS_FOR_OFFERS).fetchall())
         note_again(database, "did:t:1", 1)
     assert await step == {"did:t:1"}
     assert await due(reader) == 1

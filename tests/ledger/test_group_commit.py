@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,13 +18,13 @@ from core.workflow.events import AttemptFinished
 from ledger.commands import Command, Outcome, OutcomeStatus
 from ledger.errors import LedgerFenced, LedgerIntegrityError, LedgerUnavailable
 from ledger.features.capability_versions import lines_of_claim
-from ledger.features.disputes import OpenDispute
 from ledger.features.keys import RevokeKey
 from ledger.reads.reader import LedgerReader
 from ledger.writer.group_commit import GroupCommit
 from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
+from tests.ledger.disputing import about
 from tests.ledger.making import (
     AGENT,
     AT,
@@ -38,83 +38,15 @@ from tests.ledger.making import (
     deposit,
     hold_all,
     join,
-    new_id,
     new_key,
     revoke,
     succeeded,
 )
+from tests.ledger.writers import Start, disturb, insist, kill_backends, unavailable
+from tests.platform.waiting import until
 
-Start = Callable[..., Any]
-DEADLINE_S = 60.0
 SLOW_S = 1.5
-
-
-class Watched(GroupCommit):
-    """A writer under test: a command that gets no outcome fails its test, and does not hang it."""
-
-    async def submit(self, commands: Sequence[Command]) -> list[Outcome]:
-        async with asyncio.timeout(DEADLINE_S):
-            return await super().submit(commands)
-
-
-@pytest.fixture
-async def fatal() -> list[LedgerIntegrityError]:
-    """What the writers of a test were stopped by."""
-    return []
-
-
-@pytest.fixture
-async def start(
-    database: Database, fatal: list[LedgerIntegrityError], monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[Callable[..., Any]]:
-    """Start writers, with other constants of their module; all are stopped after the test."""
-    started: list[GroupCommit] = []
-
-    async def start_one(**constants: float) -> GroupCommit:
-        for name, value in constants.items():
-            monkeypatch.setattr(f"ledger.writer.group_commit.{name.upper()}", value)
-        url = database.service_url
-        commits = Watched(url, genesis=GENESIS, on_fatal=fatal.append, now_ms=lambda: AT)
-        await commits.start()
-        started.append(commits)
-        return commits
-
-    yield start_one
-    async with asyncio.timeout(DEADLINE_S):
-        for commits in started:
-            await commits.stop()
-
-
-def kill_backends(auditor: Auditor) -> int:
-    """End every writer's backend, as a crash of the connection does; return how many ended."""
-    return int(
-        auditor.one(
-            "SELECT count(pg_terminate_backend(pid, 60000)) FROM pg_stat_activity"
-            " WHERE application_name = 'callboard-ledger' AND datname = current_database()"
-        )
-    )
-
-
-async def insist(commits: GroupCommit, command: Command) -> Outcome:
-    """Submit until there is an outcome, as the ledger's client does: always with the same key."""
-    while True:
-        try:
-            return (await commits.submit([command]))[0]
-        except ServiceError as error:
-            if error.code is not ErrorCode.LEDGER_UNAVAILABLE:
-                raise
-            await asyncio.sleep(0)
-
-
-async def insist_all(commits: GroupCommit, commands: list[Command]) -> list[Outcome]:
-    """Submit commands together until there are outcomes, always with the same keys."""
-    while True:
-        try:
-            return await commits.submit(commands)
-        except ServiceError as error:
-            if error.code is not ErrorCode.LEDGER_UNAVAILABLE:
-                raise
-            await asyncio.sleep(0.01)
+ON_ACCOUNT = "AFTER INSERT ON account"
 
 
 def incompressible(length: int) -> str:
@@ -225,7 +157,7 @@ async def test_lost_connection_is_reopened_with_a_new_epoch(start: Start, audito
     await commits.submit([deposit(1)])
     epoch = commits.statistics().epoch
     assert kill_backends(auditor) == 1
-    outcome = await insist(commits, deposit(2))
+    (outcome,) = await insist(commits, deposit(2))
     assert outcome.status is OutcomeStatus.APPLIED
     assert commits.statistics().epoch == epoch + 1
     assert commits.statistics().reopened == 1
@@ -251,7 +183,7 @@ async def test_every_command_is_applied_once_while_its_writer_is_killed(
     async def call() -> None:
         while pending:
             _, command = pending.pop()
-            outcomes.append(await insist(commits, command))
+            outcomes.extend(await insist(commits, command))
             progress.set()
 
     callers = [asyncio.create_task(call()) for _ in range(64)]
@@ -281,9 +213,8 @@ async def test_writer_whose_epoch_is_over_stops(
     first = await start()
     await first.submit([deposit(1)])
     auditor.connection.execute("UPDATE callboard.head SET epoch = epoch + 1")
-    with pytest.raises(ServiceError) as caught:
+    with unavailable():
         await first.submit([deposit(1)])
-    assert caught.value.code is ErrorCode.LEDGER_UNAVAILABLE
     assert isinstance(fatal[0], LedgerFenced)
     second = await start()
     await second.submit([deposit(2)])
@@ -328,17 +259,8 @@ async def test_guilty_command_is_refused_alone_and_the_rest_of_its_batch_commits
         lambda: deposit(1, key="key:\ud800"),
         lambda: replace(deposit(1), amount_micro=2**70),
         lambda: replace(deposit(1), request_hash="no bytes"),
-        lambda: OpenDispute(
-            key=new_key(),
-            actor_did=PAYER,
-            dispute_id=new_id(),
-            workflow_id=None,
-            complainant_did=PAYER,
-            respondent_did="did:test:" + incompressible(6_000),
-            node_id=None,
-            dispute_type="fraud",
-            description="d",
-            evidence_json="{}",
+        lambda: about(
+            None, dispute_type="fraud", respondent_did="did:test:" + incompressible(6_000)
         ),
     ],
 )
@@ -373,14 +295,7 @@ async def test_command_that_is_too_slow_alone_is_refused_and_the_rest_commits(
     start: Start, auditor: Auditor, fatal: list[LedgerIntegrityError]
 ) -> None:
     """A statement that never ends in time (here: a trigger that sleeps for one owner's account)."""
-    auditor.connection.execute(
-        "CREATE FUNCTION callboard.sleep_for_one() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
-        " PERFORM pg_sleep(60); RETURN NULL; END $$"
-    )
-    auditor.connection.execute(
-        "CREATE TRIGGER slow AFTER INSERT ON callboard.account FOR EACH ROW"
-        " WHEN (NEW.owner_did = 'did:test:slow') EXECUTE FUNCTION callboard.sleep_for_one()"
-    )
+    disturb(auditor, "PERFORM pg_sleep(60)", ON_ACCOUNT, "NEW.owner_did = 'did:test:slow'")
     commits = await start(statement_timeout_s=0.5)
     slow = deposit(CREDIT, owner_did="did:test:slow")
     others = [deposit(CREDIT, owner_did=f"did:test:{number}") for number in range(3)]
@@ -403,14 +318,7 @@ async def test_slow_command_has_more_time_alone_than_in_a_batch(
     start: Start, auditor: Auditor
 ) -> None:
     """What is slow is not guilty yet: alone it has three times as long."""
-    auditor.connection.execute(
-        "CREATE FUNCTION callboard.sleep_for_one() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
-        f" PERFORM pg_sleep({SLOW_S}); RETURN NULL; END $$"
-    )
-    auditor.connection.execute(
-        "CREATE TRIGGER slow AFTER INSERT ON callboard.account FOR EACH ROW"
-        " WHEN (NEW.owner_did = 'did:test:slow') EXECUTE FUNCTION callboard.sleep_for_one()"
-    )
+    disturb(auditor, f"PERFORM pg_sleep({SLOW_S})", ON_ACCOUNT, "NEW.owner_did = 'did:test:slow'")
     commits = await start(statement_timeout_s=SLOW_S / 1.5)
     slow = deposit(CREDIT, owner_did="did:test:slow")
     outcomes = await commits.submit([deposit(CREDIT), slow])
@@ -426,10 +334,9 @@ async def test_lock_of_another_session_is_no_command_s_fault(
     commits = await start()
     with auditor.connection.transaction():
         auditor.connection.execute("LOCK TABLE callboard.account IN EXCLUSIVE MODE")
-        with pytest.raises(ServiceError) as caught:
+        with unavailable():
             await commits.submit([command := deposit(CREDIT)])
-        assert caught.value.code is ErrorCode.LEDGER_UNAVAILABLE
-    outcome = await insist(commits, command)
+    (outcome,) = await insist(commits, command)
     assert outcome.status is OutcomeStatus.APPLIED
     assert commits.statistics().refused == 0
     assert not fatal
@@ -482,47 +389,31 @@ async def test_command_that_ends_the_connection_each_time_is_refused_in_the_end(
     start: Start, auditor: Auditor, fatal: list[LedgerIntegrityError]
 ) -> None:
     """Nothing is repeated without bound, not even what takes the server's process with it."""
-    auditor.connection.execute(
-        "CREATE FUNCTION callboard.die() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$"
-        " BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); RETURN NULL; END $$"
-    )
-    auditor.connection.execute(
-        "CREATE TRIGGER deadly AFTER INSERT ON callboard.account FOR EACH ROW"
-        " WHEN (NEW.owner_did = 'did:test:deadly') EXECUTE FUNCTION callboard.die()"
-    )
+    die = "PERFORM pg_terminate_backend(pg_backend_pid())"
+    disturb(auditor, die, ON_ACCOUNT, "NEW.owner_did = 'did:test:deadly'")
     commits = await start()
     deadly = deposit(CREDIT, owner_did="did:test:deadly")
     others = [deposit(CREDIT, owner_did=f"did:test:{number}") for number in range(6)]
-    async with asyncio.timeout(60):
-        outcomes = await insist_all(commits, [*others[:3], deadly, *others[3:]])
+    outcomes = await insist(commits, *others[:3], deadly, *others[3:])
     assert outcomes[3].error is ErrorCode.INTERNAL_ERROR
     assert [one.error for one in outcomes if one is not outcomes[3]] == [None] * 6
     assert not fatal
 
 
-@pytest.mark.parametrize("trouble", ["locked", "disk_full"])
+@pytest.mark.parametrize("state", ["55P03", "53100"], ids=["locked", "disk full"])
 async def test_command_is_not_refused_for_a_server_that_could_not_work(
-    start: Start, auditor: Auditor, fatal: list[LedgerIntegrityError], trouble: str
+    start: Start, auditor: Auditor, fatal: list[LedgerIntegrityError], state: str
 ) -> None:
     """A lock of another session, a full disk: however often a command was repeated meanwhile, it
     is applied once the server works again."""
-    auditor.connection.execute(
-        "CREATE FUNCTION callboard.cannot() RETURNS trigger LANGUAGE plpgsql AS $$"
-        " BEGIN RAISE EXCEPTION 'cannot work now' USING ERRCODE = TG_ARGV[0]; END $$"
-    )
-    state = "55P03" if trouble == "locked" else "53100"
-    auditor.connection.execute(
-        "CREATE TRIGGER trouble BEFORE INSERT ON callboard.entry FOR EACH STATEMENT"
-        f" EXECUTE FUNCTION callboard.cannot('{state}')"
-    )
+    raises = f"RAISE EXCEPTION 'cannot work now' USING ERRCODE = '{state}'"
+    disturb(auditor, raises, "BEFORE INSERT ON entry")
     commits = await start()
     commands = [deposit(CREDIT, owner_did=f"did:test:{number}") for number in range(4)]
-    waiting = asyncio.create_task(insist_all(commits, commands))
-    async with asyncio.timeout(60):
-        while commits.statistics().reopened < 30:
-            await asyncio.sleep(0.01)
-        auditor.connection.execute("DROP TRIGGER trouble ON callboard.entry")
-        outcomes = await waiting
+    waiting = asyncio.create_task(insist(commits, *commands))
+    await until(lambda: commits.statistics().reopened >= 30)
+    auditor.connection.execute("DROP TRIGGER disturbance ON entry")
+    outcomes = await waiting
     assert [outcome.error for outcome in outcomes] == [None] * 4
     assert not fatal
 
@@ -531,18 +422,11 @@ async def test_command_that_exhausts_the_server_each_time_is_refused_in_the_end(
     start: Start, auditor: Auditor, fatal: list[LedgerIntegrityError]
 ) -> None:
     """The connection stands and the error is the server's kind, but only one command meets it."""
-    auditor.connection.execute(
-        "CREATE FUNCTION callboard.exhaust() RETURNS trigger LANGUAGE plpgsql AS $$"
-        " BEGIN RAISE EXCEPTION 'no memory' USING ERRCODE = '53200'; END $$"
-    )
-    auditor.connection.execute(
-        "CREATE TRIGGER hungry AFTER INSERT ON callboard.account FOR EACH ROW"
-        " WHEN (NEW.owner_did = 'did:test:hungry') EXECUTE FUNCTION callboard.exhaust()"
-    )
+    exhaust = "RAISE EXCEPTION 'no memory' USING ERRCODE = '53200'"
+    disturb(auditor, exhaust, ON_ACCOUNT, "NEW.owner_did = 'did:test:hungry'")
     commits = await start()
     hungry = deposit(CREDIT, owner_did="did:test:hungry")
-    async with asyncio.timeout(60):
-        refused, other = await insist_all(commits, [hungry, deposit(CREDIT)])
+    refused, other = await insist(commits, hungry, deposit(CREDIT))
     assert refused.error is ErrorCode.INTERNAL_ERROR
     assert other.error is None
     assert not fatal
@@ -551,9 +435,8 @@ async def test_command_that_exhausts_the_server_each_time_is_refused_in_the_end(
 async def test_stopped_writer_refuses(start: Start) -> None:
     commits = await start()
     await commits.stop()
-    with pytest.raises(ServiceError) as caught:
+    with unavailable():
         await commits.submit([deposit(1)])
-    assert caught.value.code is ErrorCode.LEDGER_UNAVAILABLE
 
 
 async def test_unreachable_database_is_said_at_the_start(database: Database) -> None:
@@ -586,9 +469,8 @@ async def test_writer_whose_memory_is_wrong_stops(
     await commits.submit([deposit(1)])
     # What no writer may do, the superuser does behind its back.
     auditor.connection.execute("UPDATE head SET entry_seq = entry_seq + 5")
-    with pytest.raises(ServiceError) as caught:
+    with unavailable():
         await commits.submit([deposit(1)])
-    assert caught.value.code is ErrorCode.LEDGER_UNAVAILABLE
     assert len(fatal) == 1
     auditor.connection.execute("UPDATE head SET entry_seq = entry_seq - 5")
 
@@ -605,9 +487,7 @@ async def test_writer_that_cannot_read_its_books_again_stops(
     kill_backends(auditor)
     with pytest.raises(ServiceError):
         await commits.submit([deposit(1)])
-    async with asyncio.timeout(10):
-        while not fatal:
-            await asyncio.sleep(0.01)
+    await until(lambda: fatal)
     auditor.connection.execute("INSERT INTO head SELECT * FROM kept")
     auditor.connection.execute("ALTER TABLE head ENABLE TRIGGER ALL")
 

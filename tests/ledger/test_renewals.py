@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 
 import pytest
@@ -13,8 +12,7 @@ from core.errors import ErrorCode, ServiceError
 from core.shards.lease_messages import HeldShard, Lease, MemberState, Renewal
 from core.shards.leases import FIRST_LEASE_MS, LEASE_MS, PROOF_MS, STARVED_MS
 from core.shards.shard import SHARDS
-from ledger.commands import Command, Outcome, OutcomeStatus
-from ledger.errors import LedgerIntegrityError
+from ledger.commands import OutcomeStatus
 from ledger.features.shards import ChangeMember
 from ledger.writer.group_commit import GroupCommit
 from tests.conftest import Database
@@ -32,77 +30,29 @@ from tests.ledger.making import (
     take,
 )
 from tests.ledger.test_timeouts import frozen
+from tests.ledger.writers import (
+    DEADLINE_S,
+    Clock,
+    Start,
+    disturb,
+    insist,
+    kill_backends,
+    one,
+    unavailable,
+)
+from tests.platform.waiting import until
 
+pytestmark = pytest.mark.usefixtures("short_timeout")
 OTHER, THIRD = "member-2", "member-3"
-DEADLINE_S = 30.0
+REFUSE = "RAISE EXCEPTION 'no' USING ERRCODE = '23514'"
 
 
-@pytest.fixture(autouse=True)
-def short_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give a silent database up soon."""
-    monkeypatch.setattr("ledger.writer.group_commit.COMMIT_TIMEOUT_S", 1.0)
-
-
-class Clock:
-    """The writers' monotonic clock, which goes on when the test says so."""
-
-    def __init__(self) -> None:
-        self.now_ms = 1_000_000
-
-    def __call__(self) -> int:
-        return self.now_ms
-
-    def pass_ms(self, ms: int, commits: GroupCommit, *alive: str) -> None:
-        """Let time pass, in which these members renew as they should."""
-        for _ in range(ms // 500):
-            self.now_ms += 500
-            for member in alive:
-                note(commits, member)
-
-
-@pytest.fixture
-def clock() -> Clock:
-    """The clock of the test's writers."""
-    return Clock()
-
-
-@pytest.fixture
-def fatal() -> list[LedgerIntegrityError]:
-    """What the writers of a test were stopped by."""
-    return []
-
-
-Start = Callable[[], Awaitable[GroupCommit]]
-
-
-@pytest.fixture
-async def start(
-    database: Database, auditor: Auditor, clock: Clock, fatal: list[LedgerIntegrityError]
-) -> AsyncIterator[Start]:
-    """Start writers; all are stopped when the test is over, and the books must be sound."""
-    started: list[GroupCommit] = []
-
-    async def start_one() -> GroupCommit:
-        commits = GroupCommit(
-            database.service_url,
-            genesis=GENESIS,
-            on_fatal=fatal.append,
-            now_ms=lambda: AT,
-            boot_ms=clock,
-        )
-        await commits.start()
-        started.append(commits)
-        return commits
-
-    yield start_one
-    async with asyncio.timeout(DEADLINE_S):
-        for commits in started:
-            await commits.stop()
-
-
-async def one(commits: GroupCommit, command: Command) -> Outcome:
-    async with asyncio.timeout(DEADLINE_S):
-        return (await commits.submit([command]))[0]
+def pass_ms(clock: Clock, ms: int, commits: GroupCommit, *alive: str) -> None:
+    """Let time pass, in which these members renew as they should."""
+    for _ in range(ms // 500):
+        clock.now_ms += 500
+        for member in alive:
+            note(commits, member)
 
 
 def note(commits: GroupCommit, member: str = MEMBER) -> None:
@@ -202,7 +152,7 @@ async def test_question_without_a_member_renews_nothing(start: Start, clock: Clo
     await hold_all(commits)
     lease = asked(commits)
     assert (lease.is_known, live(lease)) == (True, {MEMBER: True})
-    clock.pass_ms(LEASE_MS + 500, commits, "")
+    pass_ms(clock, LEASE_MS + 500, commits, "")
     await one(commits, deposit(1))
     assert live(asked(commits)) == {MEMBER: False}
 
@@ -228,16 +178,16 @@ async def test_expired_lease_lets_others_take_and_is_renewed_while_its_shards_st
     for member in (OTHER, THIRD):
         await one(commits, join(member))
     # As long as the lease lasts nothing is taken.
-    clock.pass_ms(LEASE_MS, commits, OTHER, THIRD)
+    pass_ms(clock, LEASE_MS, commits, OTHER, THIRD)
     assert (await one(commits, take(OTHER, epoch=epoch))).result["taken"] == {}
-    clock.pass_ms(500, commits, OTHER, THIRD)
+    pass_ms(clock, 500, commits, OTHER, THIRD)
     assert live(asked(commits)) == {MEMBER: False, OTHER: True, THIRD: True}
     assert (await one(commits, take(OTHER, epoch=epoch, shards=[1]))).result["taken"] == {"1": 2}
     late = renewed(commits)
     assert (late.is_known, late.shards[1].member, late.shards[0].member) == (True, OTHER, MEMBER)
     assert (await one(commits, take(OTHER, epoch=epoch, shards=[2]))).result["taken"] == {}
     # With the last of its shards it is gone.
-    clock.pass_ms(LEASE_MS + 500, commits, OTHER, THIRD)
+    pass_ms(clock, LEASE_MS + 500, commits, OTHER, THIRD)
     await one(commits, take(OTHER, epoch=epoch))
     assert not renewed(commits).is_known
 
@@ -249,11 +199,11 @@ async def test_when_most_members_fall_silent_at_once_none_is_taken_from_for_long
     epoch = await hold_all(commits)
     for member in (OTHER, THIRD):
         await one(commits, join(member))
-    clock.pass_ms(LEASE_MS + 500, commits, OTHER)
+    pass_ms(clock, LEASE_MS + 500, commits, OTHER)
     command = take(OTHER, epoch=epoch)
     assert (await one(commits, command)).result["taken"] == {}
     assert all(live(asked(commits)).values())
-    clock.pass_ms(STARVED_MS - LEASE_MS, commits, OTHER)
+    pass_ms(clock, STARVED_MS - LEASE_MS, commits, OTHER)
     assert len((await one(commits, command)).result["taken"]) == SHARDS
 
 
@@ -277,14 +227,7 @@ async def test_join_that_is_rolled_back_ends_no_lease(start: Start, auditor: Aud
     commits = await start()
     await hold_all(commits)
     before = renewed(commits)
-    auditor.connection.execute(
-        "CREATE FUNCTION callboard.refuse_one() RETURNS trigger LANGUAGE plpgsql AS $$"
-        " BEGIN RAISE EXCEPTION 'no' USING ERRCODE = '23514'; END $$"
-    )
-    auditor.connection.execute(
-        f"CREATE TRIGGER no BEFORE INSERT ON callboard.member FOR EACH ROW"
-        f" WHEN (NEW.id = '{OTHER}') EXECUTE FUNCTION callboard.refuse_one()"
-    )
+    disturb(auditor, REFUSE, "BEFORE INSERT ON member", f"NEW.id = '{OTHER}'")
     refused, fine = await commits.submit([join(OTHER, address=f"address of {MEMBER}"), deposit(1)])
     assert (refused.error, fine.error) == (ErrorCode.INTERNAL_ERROR, None)
     assert told(renewed(commits)) == told(before)
@@ -298,25 +241,18 @@ async def test_take_that_is_rolled_back_leaves_leases_and_map_as_they_were(
     commits = await start()
     epoch = await hold_all(commits)
     await one(commits, join(OTHER))
-    clock.pass_ms(STARVED_MS + LEASE_MS, commits, OTHER)
+    pass_ms(clock, STARVED_MS + LEASE_MS, commits, OTHER)
     await one(commits, deposit(1))
     before = renewed(commits, OTHER)
     assert live(before) == {MEMBER: False, OTHER: True}
-    auditor.connection.execute(
-        "CREATE FUNCTION callboard.refuse_all() RETURNS trigger LANGUAGE plpgsql AS $$"
-        " BEGIN RAISE EXCEPTION 'no' USING ERRCODE = '23514'; END $$"
-    )
-    auditor.connection.execute(
-        "CREATE TRIGGER no BEFORE UPDATE ON callboard.shard FOR EACH ROW"
-        " EXECUTE FUNCTION callboard.refuse_all()"
-    )
+    disturb(auditor, REFUSE, "BEFORE UPDATE ON shard")
     command = take(OTHER, epoch=epoch)
     refused, fine = await commits.submit([command, deposit(1)])
     assert (refused.error, fine.error) == (ErrorCode.INTERNAL_ERROR, None)
     assert told(renewed(commits, OTHER)) == told(before)
     assert renewed(commits).is_known, "it was GONE in the plan alone"
-    auditor.connection.execute("DROP TRIGGER no ON callboard.shard")
-    clock.pass_ms(STARVED_MS + LEASE_MS, commits, OTHER)
+    auditor.connection.execute("DROP TRIGGER disturbance ON shard")
+    pass_ms(clock, STARVED_MS + LEASE_MS, commits, OTHER)
     await one(commits, deposit(1))
     assert len((await one(commits, command)).result["taken"]) == SHARDS
 
@@ -334,10 +270,7 @@ async def test_what_is_planned_and_not_committed_is_not_shown(
         moving = asyncio.create_task(
             commits.submit([give(OTHER), join(THIRD, address=f"address of {MEMBER}")])
         )
-        waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted"
-        async with asyncio.timeout(DEADLINE_S):
-            while auditor.one(waiting) == 0:
-                await asyncio.sleep(0.01)
+        await until(lambda: auditor.one("SELECT count(*) FROM pg_locks WHERE NOT granted"))
         assert renewed(commits) == before
         assert not renewed(commits, THIRD).is_known
     given, joined = await moving
@@ -356,17 +289,13 @@ async def test_member_is_not_acknowledged_while_a_take_from_it_may_be_committed(
     epoch = await hold_all(commits)
     for member in (OTHER, THIRD):
         await one(commits, join(member))
-    clock.pass_ms(LEASE_MS + 500, commits, OTHER, THIRD)
+    pass_ms(clock, LEASE_MS + 500, commits, OTHER, THIRD)
     with auditor.connection.transaction():
         auditor.connection.execute("LOCK TABLE callboard.shard IN EXCLUSIVE MODE")
         taking = asyncio.create_task(one(commits, take(OTHER, epoch=epoch, shards=[3])))
-        waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted"
-        async with asyncio.timeout(DEADLINE_S):
-            while auditor.one(waiting) == 0:
-                await asyncio.sleep(0.01)
-        with pytest.raises(ServiceError) as caught:
+        await until(lambda: auditor.one("SELECT count(*) FROM pg_locks WHERE NOT granted"))
+        with unavailable():
             renewed(commits)
-        assert caught.value.code is ErrorCode.LEDGER_UNAVAILABLE
         assert renewed(commits, THIRD).is_known
     assert (await taking).result["taken"] == {"3": epoch + 1}
     assert renewed(commits).shards[3].member == OTHER
@@ -383,17 +312,14 @@ async def test_ledger_acknowledges_nothing_while_postgres_is_silent(
         renewed(commits)
         clock.now_ms += 1
         for member in (MEMBER, "", "nobody"):
-            with pytest.raises(ServiceError) as caught:
+            with unavailable():
                 renewed(commits, member)
-            assert caught.value.code is ErrorCode.LEDGER_UNAVAILABLE
         # Both still call; that they are not answered is not their death.
-        clock.pass_ms(2 * STARVED_MS, commits, MEMBER, OTHER)
+        pass_ms(clock, 2 * STARVED_MS, commits, MEMBER, OTHER)
     lease = await acknowledged(commits)
     assert live(lease) == {MEMBER: True, OTHER: True}
     assert lease.shards[0] == HeldShard(MEMBER, epoch)
-    async with asyncio.timeout(DEADLINE_S):
-        while not commits.statistics().is_open:
-            await asyncio.sleep(0.01)
+    await until(lambda: commits.statistics().is_open)
     assert (await one(commits, take(OTHER, epoch=epoch))).result["taken"] == {}
 
 
@@ -432,31 +358,13 @@ async def test_writer_that_was_replaced_acknowledges_nothing_that_its_successor_
     renewed(first)
     await one(second, join(OTHER))
     await one(second, join(THIRD))
-    clock.pass_ms(PROOF_MS + LEASE_MS, second, OTHER, THIRD)
+    pass_ms(clock, PROOF_MS + LEASE_MS, second, OTHER, THIRD)
     assert clock.now_ms <= 1_000_000 + FIRST_LEASE_MS
     assert (await one(second, take(OTHER, epoch=epoch))).result["taken"] == {}
-    with pytest.raises(ServiceError) as caught:
+    with unavailable():
         renewed(first)
-    assert caught.value.code is ErrorCode.LEDGER_UNAVAILABLE
-    clock.pass_ms(500, second, OTHER, THIRD)
+    pass_ms(clock, 500, second, OTHER, THIRD)
     assert len((await one(second, take(OTHER, epoch=epoch))).result["taken"]) == SHARDS
-
-
-def kill_backends(auditor: Auditor) -> None:
-    """End every writer's backend, as a crash of the connection does."""
-    auditor.one(
-        "SELECT count(pg_terminate_backend(pid, 60000)) FROM pg_stat_activity"
-        " WHERE application_name = 'callboard-ledger' AND datname = current_database()"
-    )
-
-
-async def insist(commits: GroupCommit, command: Command) -> Outcome:
-    async with asyncio.timeout(DEADLINE_S):
-        while True:
-            try:
-                return (await commits.submit([command]))[0]
-            except ServiceError:
-                await asyncio.sleep(0.01)
 
 
 async def test_every_taking_of_the_head_grants_first_leases(
@@ -467,13 +375,13 @@ async def test_every_taking_of_the_head_grants_first_leases(
     epoch = await hold_all(commits)
     for member in (OTHER, THIRD):
         await one(commits, join(member))
-    clock.pass_ms(LEASE_MS, commits, OTHER, THIRD)
+    pass_ms(clock, LEASE_MS, commits, OTHER, THIRD)
     kill_backends(auditor)
     await insist(commits, deposit(1))
     assert commits.statistics().reopened == 1
-    clock.pass_ms(FIRST_LEASE_MS - 500, commits, OTHER, THIRD)
+    pass_ms(clock, FIRST_LEASE_MS - 500, commits, OTHER, THIRD)
     assert (await one(commits, take(OTHER, epoch=epoch))).result["taken"] == {}
-    clock.pass_ms(1_000, commits, OTHER, THIRD)
+    pass_ms(clock, 1_000, commits, OTHER, THIRD)
     assert len((await one(commits, take(OTHER, epoch=epoch))).result["taken"]) == SHARDS
 
 
@@ -504,9 +412,8 @@ async def test_writer_that_has_not_begun_or_has_stopped_acknowledges_nothing(
         commits,
         GroupCommit(database.service_url, genesis=GENESIS, on_fatal=lambda _: None),
     ):
-        with pytest.raises(ServiceError) as caught:
+        with unavailable():
             renewed(silent, "")
-        assert caught.value.code is ErrorCode.LEDGER_UNAVAILABLE
 
 
 async def test_workflow_goes_on_under_the_epoch_that_a_take_returned(start: Start) -> None:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any
 
-import psycopg
 import pytest
 
 from core.errors import ErrorCode, ServiceError
@@ -28,6 +26,7 @@ from tests.ledger.making import (
     deposit,
     new_key,
 )
+from tests.platform.waiting import until
 
 DEADLINE_S = 60.0
 
@@ -100,9 +99,7 @@ async def test_change_during_a_reconnect_is_found(
     await store.commit([card()], AT)
     await asyncio.wait_for(waiting, DEADLINE_S)
     assert changed(await tail.look(since)) == ["agents"]
-    async with asyncio.timeout(DEADLINE_S):
-        while not tail.is_noticed:  # it listens again: notices may have been missed
-            await asyncio.sleep(0.01)
+    await until(lambda: tail.is_noticed)
 
 
 async def test_a_ledger_that_cannot_be_reached_is_said_to_be_unavailable() -> None:
@@ -175,12 +172,12 @@ async def test_who_is_cancelled_while_it_looks_leaves_no_connection(
         auditor.connection.execute("LOCK TABLE callboard.agent")
         looking = asyncio.ensure_future(tail.look({}))
         with connect(database.superuser_url) as watching:
-            await until(watching, waiting, 1)
+            await until(lambda: watching.execute(waiting).fetchone() == (1,))
             looking.cancel()
             await asyncio.wait([looking])
     assert looking.cancelled()
     with connect(database.superuser_url) as watching:
-        await until(watching, tails, 0)
+        await until(lambda: watching.execute(tails).fetchone() == (0,))
 
 
 async def follow(tail: DirectoryTail) -> Since:
@@ -189,10 +186,3 @@ async def follow(tail: DirectoryTail) -> Since:
     async with asyncio.timeout(DEADLINE_S):
         await tail.wait_notice(DEADLINE_S)
     return seen(await tail.look({}))
-
-
-async def until(watching: psycopg.Connection[Any], query: str, wanted: int) -> None:
-    """Return when a query gives this number."""
-    async with asyncio.timeout(DEADLINE_S):
-        while watching.execute(query).fetchone() != (wanted,):  # type: ignore[arg-type]
-            await asyncio.sleep(0.01)
