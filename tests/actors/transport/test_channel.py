@@ -8,6 +8,7 @@ import pytest
 
 from actors.transport.channel import Channel
 from core.errors import ErrorCode, ServiceError
+from tests.platform.waiting import until
 
 
 class Destination:
@@ -42,8 +43,7 @@ async def test_what_waits_leaves_as_the_next_batch_in_order() -> None:
     destination = Destination()
     channel = channel_to(destination)
     first = asyncio.ensure_future(channel.request(1))
-    while not destination.batches:
-        await asyncio.sleep(0)
+    await until(lambda: destination.batches)
     rest = [asyncio.ensure_future(channel.request(value)) for value in (2, 3, 4, 5)]
     for _ in range(3):
         destination.gate.release()
@@ -58,8 +58,7 @@ async def test_a_full_channel_refuses_and_keeps_what_it_has() -> None:
     waiting = [asyncio.ensure_future(channel.request(value)) for value in (1, 2)]
     await asyncio.sleep(0)
     waiting += [asyncio.ensure_future(channel.request(value)) for value in (3, 4)]
-    while len(destination.batches) < 1:
-        await asyncio.sleep(0)
+    await until(lambda: destination.batches)
     with pytest.raises(ServiceError) as refusal:
         await channel.request(5)
     assert refusal.value.code is ErrorCode.OVERLOADED
@@ -73,8 +72,7 @@ async def test_a_failed_call_fails_its_own_batch_only() -> None:
     destination.failure = ConnectionError("gone")
     channel = channel_to(destination)
     first = asyncio.ensure_future(channel.request(1))
-    while not destination.batches:
-        await asyncio.sleep(0)
+    await until(lambda: destination.batches)
     second = asyncio.ensure_future(channel.request(2))
     await asyncio.sleep(0)
     destination.gate.release()
@@ -88,8 +86,7 @@ async def test_closing_answers_what_is_under_way_and_what_waits() -> None:
     destination = Destination()
     channel = channel_to(destination)
     first = asyncio.ensure_future(channel.request(1))
-    while not destination.batches:
-        await asyncio.sleep(0)
+    await until(lambda: destination.batches)
     second = asyncio.ensure_future(channel.request(2))
     await asyncio.sleep(0)
     channel.close()
@@ -127,9 +124,7 @@ async def test_callback_may_close_the_channel_and_ask_again() -> None:
         channel.submit(1, done)
     for _ in range(2):
         destination.gate.release()
-    async with asyncio.timeout(60):
-        while len(heard) < 4:
-            await asyncio.sleep(0)
+    await until(lambda: len(heard) >= 4)
     assert [type(one) for one in heard[:3]] == [ConnectionError] * 3
     assert heard[3] == 10
     assert destination.batches == [[1, 1, 1], [5]]
@@ -148,9 +143,7 @@ async def test_callback_that_asks_again_when_the_channel_closes_does_not_hold_it
     channel.submit(1, again)
     channel.close()
     destination.gate.release()
-    async with asyncio.timeout(60):
-        while len(heard) < 2:
-            await asyncio.sleep(0)
+    await until(lambda: len(heard) >= 2)
     assert heard[1] == 4
 
 
@@ -184,12 +177,9 @@ async def test_callback_that_raises_as_the_channel_closes_loses_no_other() -> No
 
     for done in (raising, heard.append, raising, heard.append):
         channel.submit(1, done)
-    while not destination.batches:
-        await asyncio.sleep(0)
+    await until(lambda: destination.batches)
     channel.close()
-    async with asyncio.timeout(60):
-        while len(heard) < 2:
-            await asyncio.sleep(0)
+    await until(lambda: len(heard) >= 2)
     assert all(isinstance(one, ConnectionError) for one in heard)
 
 
@@ -224,9 +214,7 @@ async def test_what_follows_from_accepted_work_is_never_refused() -> None:
     channel.submit_always(2, heard.append)
     for _ in range(3):
         destination.gate.release()
-    async with asyncio.timeout(60):
-        while len(heard) < 3:
-            await asyncio.sleep(0)
+    await until(lambda: len(heard) >= 3)
     assert heard == [0, 2, 4]
 
 
@@ -237,14 +225,11 @@ async def test_one_request_of_a_payer_does_not_wait_behind_a_hundred_of_another(
     for value in range(100):
         channel.submit(value, heard.append, "did:a")
     channel.submit(1_000, heard.append, "did:b")
-    while not destination.batches:
-        await asyncio.sleep(0)
+    await until(lambda: destination.batches)
     assert destination.batches == [[0, 1_000, 1]]
     for _ in range(100):
         destination.gate.release()
-    async with asyncio.timeout(60):
-        while len(heard) < 101:
-            await asyncio.sleep(0)
+    await until(lambda: len(heard) >= 101)
     of_a = [value for batch in destination.batches for value in batch if value < 1_000]
     assert of_a == list(range(100)), "one payer's requests keep their order"
 
@@ -257,8 +242,7 @@ async def test_a_request_that_no_batch_had_room_for_is_the_first_of_the_next() -
     waiting = [
         asyncio.ensure_future(channel.request(value, "did:a")) for value in (10, 10, 10, 8, 7)
     ]
-    while not destination.batches:
-        await asyncio.sleep(0)
+    await until(lambda: destination.batches)
     assert destination.batches == [[10, 10, 10, 8]]
     assert channel.queued == 1
     waiting.append(asyncio.ensure_future(channel.request(1, "did:b")))

@@ -27,6 +27,7 @@ from core.settings import Settings
 from tests.actors.gateway.maps import lease
 from tests.actors.gateway.served import OWNER, members_of, request
 from tests.actors.transport.listening import listening
+from tests.platform.waiting import until
 
 
 class Owner:
@@ -111,8 +112,7 @@ async def test_a_late_refusal_is_raised(served: tuple[Owner, SocketServer, Gatew
     owner, _, gateway = served
     asked = asyncio.create_task(gateway.publish(of("a")))
     async with asyncio.timeout(60):
-        while not owner.late._kept:
-            await asyncio.sleep(0.001)
+        await until(lambda: owner.late._kept)
         owner.reply("a").set_result(ServiceError(ErrorCode.INSUFFICIENT_CREDITS, "too little"))
         with pytest.raises(ServiceError) as error:
             await asked

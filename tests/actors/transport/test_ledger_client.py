@@ -17,6 +17,7 @@ from core.errors import ErrorCode, ServiceError
 from ledger.commands import Command, Outcome, OutcomeStatus
 from ledger.features.accounts import Deposit
 from ledger.features.shards import JoinCluster
+from tests.platform.waiting import until
 
 GONE = ConnectionError("the ledger is away")
 
@@ -69,9 +70,7 @@ async def submitted(client: LedgerClient, keys: Sequence[str]) -> list[Outcome |
     heard: list[Outcome | BaseException] = []
     for key in keys:
         client.submit(command(key), heard.append)
-    async with asyncio.timeout(60):
-        while len(heard) < len(keys):
-            await asyncio.sleep(0)
+    await until(lambda: len(heard) >= len(keys))
     return heard
 
 
@@ -94,9 +93,7 @@ async def test_unknown_outcomes_are_repeated_until_known_in_smaller_parts() -> N
     client = client_of(ledger)
     keys = [f"k{number}" for number in range(8)]
     asked = asyncio.ensure_future(submitted(client, keys))
-    async with asyncio.timeout(60):
-        while len(ledger.batches) < 3:
-            await asyncio.sleep(0)
+    await until(lambda: len(ledger.batches) >= 3)
     assert client.is_down
     ledger.away = None
     await asked
@@ -114,8 +111,7 @@ async def test_command_whose_caller_has_left_is_not_repeated_and_the_next_is_tri
         await client.commit(command("poison"), timeout_s=0.01)
     assert refusal.value.code is ErrorCode.LEDGER_UNAVAILABLE
     async with asyncio.timeout(60):
-        while client.is_down:
-            await asyncio.sleep(0.01)
+        await until(lambda: not client.is_down)
         outcome = await client.commit(command("good"), timeout_s=60)
     assert outcome.result == {"key": "good"}
     assert ledger.applied == ["good"]
@@ -126,9 +122,7 @@ async def test_full_ledger_is_asked_again_and_is_not_down() -> None:
     ledger.away = ServiceError(ErrorCode.OVERLOADED, "many wait")
     client = client_of(ledger)
     asked = asyncio.ensure_future(client.commit(command("k"), timeout_s=60))
-    async with asyncio.timeout(60):
-        while len(ledger.batches) < 2:
-            await asyncio.sleep(0)
+    await until(lambda: len(ledger.batches) >= 2)
     assert not client.is_down
     ledger.away = None
     assert (await asked).result == {"key": "k"}
@@ -149,9 +143,7 @@ async def test_submitted_command_whose_outcome_stays_unknown_is_told_of() -> Non
     client.submit(command("k"), heard.append)
     await asyncio.sleep(0)
     client._channel.close()
-    async with asyncio.timeout(60):
-        while not lost:
-            await asyncio.sleep(0)
+    await until(lambda: lost)
     assert lost[0].startswith("k: ConnectionError")
     assert not heard
 
@@ -178,9 +170,7 @@ async def test_a_call_holds_a_few_hundred_commands_however_small() -> None:
     heard: list[object] = []
     for number in range(1_000):
         client.submit(command(f"k{number}"), heard.append)
-    async with asyncio.timeout(60):
-        while len(heard) < 1_000:
-            await asyncio.sleep(0)
+    await until(lambda: len(heard) >= 1_000)
     assert max(map(len, ledger.batches)) <= CALL_BYTES_MAX // COMMAND_WEIGHT
 
 

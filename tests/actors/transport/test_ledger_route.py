@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from core.settings import Settings
 from ledger.errors import LedgerUnavailable
 from ledger.features.head_row import LedgerHead
 from tests.actors.transport.listening import listening
+from tests.platform.waiting import until
 
 DEADLINE_S = 20.0
 FIRST, SECOND = LEDGERS
@@ -91,11 +92,6 @@ async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
             await stack.enter_async_context(ledger.listening(tmp_path))
         yield made
         await made.route.close()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():
-        await asyncio.sleep(0.01)
 
 
 async def test_head_is_not_read_while_nothing_fails(scene: Scene) -> None:

@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager
 from actors.transport.channel import Channel
 from core.workflow.events import Event
 from tests.actors.dispatch.test_dispatcher_turns import Agents, scene, send
+from tests.platform.waiting import until
 
 ITEMS = 100
 WORK_S = 0.001
@@ -55,9 +56,7 @@ async def test_outcomes_of_one_batch_are_delivered_in_slices() -> None:
     async with counting() as turns:
         for value in range(ITEMS):
             channel.submit(value, lambda reply: (work(), during.append(turns[0])))
-        async with asyncio.timeout(60):
-            while len(during) < ITEMS:
-                await asyncio.sleep(0)
+        await until(lambda: len(during) >= ITEMS)
     assert during[-1] - during[0] >= TURNS_MIN
 
 
@@ -78,9 +77,7 @@ async def test_orders_that_wait_for_an_agent_out_of_reach_are_refused_in_slices(
             here.dispatcher.send(here.order(node=f"n{number}", **fields), receive)
         here.dispatcher.refuse_waiting("did:x:gated")
         here.dispatcher.refuse_waiting("did:x:gated")  # shares the first
-        async with asyncio.timeout(60):
-            while len(during) < ITEMS:
-                await asyncio.sleep(0)
+        await until(lambda: len(during) >= ITEMS)
         assert during[-1] - during[0] >= TURNS_MIN
         assert here.dispatcher.statistics().queued == 0
         agents.gate.set()
