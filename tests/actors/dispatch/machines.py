@@ -28,7 +28,6 @@ from core.workflow.events import (
 from federation.name_resolver import NameResolver
 from tests.actors.orders import order_to, serving
 
-DEADLINE_S = 60.0
 ORDERS = 60
 
 
@@ -119,17 +118,6 @@ class Machines:
     def order(self, node: str, attempt: int = 1, *, path: str = "/node") -> DispatchOrder:
         """Return an order to the agent."""
         return order_to(self.url, node=node, attempt=attempt, url=f"{self.url}{path}")
-
-    async def wait(self, condition: Callable[[], bool]) -> None:
-        """Return when the condition holds."""
-        await wait(condition)
-
-
-async def wait(condition: Callable[[], bool]) -> None:
-    """Return when the condition holds."""
-    async with asyncio.timeout(DEADLINE_S):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 @asynccontextmanager

@@ -10,6 +10,7 @@ from aiohttp import web
 
 from actors.dispatch.cancel_notices import SENT_MAX, WAITING_MAX
 from tests.actors.dispatch.test_dispatcher import PATIENCE_S, Scene, scene
+from tests.platform.waiting import until
 
 GREEDY, OTHER = "did:x:greedy", "did:x:other"
 SECONDS_60 = {"cancel_notice_timeout_ms": 60_000}
@@ -46,8 +47,7 @@ async def test_a_payers_notices_leave_room_for_anothers() -> None:
     async with scene(agents.serve, **SECONDS_60) as here:
         notify(here, GREEDY, "/hang", 2 * WAITING_MAX)
         async with asyncio.timeout(PATIENCE_S):
-            while agents.came["/hang"] < SENT_MAX:
-                await asyncio.sleep(0.001)
+            await until(lambda: agents.came["/hang"] >= SENT_MAX)
             notify(here, OTHER, "/told")
             await agents.told.wait()
         assert agents.came["/hang"] == SENT_MAX
@@ -60,9 +60,7 @@ async def test_notices_of_one_payer_go_on_when_others_of_it_end() -> None:
     async with scene(agents.serve, **SECONDS_60) as here:
         agents.may_end.set()
         notify(here, GREEDY, "/hang", 3 * SENT_MAX)
-        async with asyncio.timeout(PATIENCE_S):
-            while here.dispatcher._notices._open:
-                await asyncio.sleep(0.001)
+        await until(lambda: not here.dispatcher._notices._open)
     assert agents.came["/hang"] == 3 * SENT_MAX
 
 
@@ -84,8 +82,6 @@ async def test_a_notice_names_the_id_that_its_dispatch_had() -> None:
             agents.bodies.clear()
             await here.outcome(**fields)
             here.dispatcher.notify(order, "user_request")
-            async with asyncio.timeout(PATIENCE_S):
-                while len(agents.bodies) < 2:
-                    await asyncio.sleep(0.001)
+            await until(lambda: len(agents.bodies) >= 2)
             dispatched, cancelled = agents.bodies
             assert cancelled["eventId"] == dispatched["eventId"]

@@ -19,6 +19,7 @@ from core.workflow.events import (
     WorkStarted,
 )
 from tests.actors.dispatch.test_dispatcher import PATIENCE_S, Scene, scene
+from tests.platform.waiting import until
 
 
 class Agents:
@@ -51,9 +52,7 @@ class Agents:
 
     async def wait_nodes(self, count: int) -> None:
         """Return when so many dispatches have arrived."""
-        async with asyncio.timeout(PATIENCE_S):
-            while len(self.nodes) < count:
-                await asyncio.sleep(0.001)
+        await until(lambda: len(self.nodes) >= count)
 
 
 def send(here: Scene, path: str, node: str, **fields: object) -> DispatchOrder:
@@ -165,9 +164,7 @@ async def test_a_receiver_that_raises_stops_no_other_order() -> None:
         (event,) = await ends(here, 1)
         assert isinstance(event, AttemptSucceeded)
         await agents.wait_nodes(3)
-        async with asyncio.timeout(PATIENCE_S):
-            while here.dispatcher.statistics().in_flight:
-                await asyncio.sleep(0.001)
+        await until(lambda: not here.dispatcher.statistics().in_flight)
 
 
 async def test_a_receiver_that_raises_keeps_no_other_waiting_order_unanswered() -> None:
@@ -234,9 +231,7 @@ async def test_an_attempt_that_was_given_up_says_nothing_about_its_agent() -> No
         order = send(here, "/hang", "h")
         await agents.wait_nodes(1)
         here.dispatcher.abort(order, "user_request")
-        async with asyncio.timeout(PATIENCE_S):
-            while not here.contacts:
-                await asyncio.sleep(0.001)
+        await until(lambda: here.contacts)
         assert here.contacts == [Contact.UNKNOWN]
 
 

@@ -18,6 +18,7 @@ from core.workflow.dag import CompiledNode, compile_workflow
 from core.workflow.events import AttemptFailed, AttemptSucceeded, Event, WorkStarted
 from tests.actors.dispatch.test_dispatcher import PATIENCE_S, Scene, replying, scene
 from tests.actors.orders import sources_of
+from tests.platform.waiting import until
 
 MIB = 1024 * 1024
 WHOLE = sources_of(parents={"p": "x" * 100_000})
@@ -54,8 +55,7 @@ async def begun(here: Scene, orders: list[DispatchOrder]) -> set[str]:
 
     for order in orders:
         here.dispatcher.send(order, receive)
-    while len(nodes) < here.dispatcher.statistics().sent:
-        await asyncio.sleep(0.001)
+    await until(lambda: len(nodes) >= here.dispatcher.statistics().sent)
     return nodes
 
 
@@ -100,8 +100,7 @@ async def test_a_body_that_is_written_counts_no_more_while_the_agent_works() -> 
         sent = asyncio.create_task(here.outcome(sources=LARGE))
         async with asyncio.timeout(PATIENCE_S):
             await came.wait()
-            while here.dispatcher._large.total:
-                await asyncio.sleep(0.001)
+            await until(lambda: not here.dispatcher._large.total)
         assert here.dispatcher.statistics().in_flight == 1
         may_answer.set()
         assert isinstance(await sent, AttemptSucceeded)
@@ -130,9 +129,7 @@ async def test_orders_begin_in_slices_of_the_loop() -> None:
                 did = f"did:x:{n}"
                 order = here.order(agent_did=did, node=f"n{n}", url=sink, sources=DENSE)
                 here.dispatcher.send(order, receive)
-            async with asyncio.timeout(PATIENCE_S):
-                while len(begun_in) < 200:
-                    await asyncio.sleep(0)
+            await until(lambda: len(begun_in) >= 200)
             ends.set()
             await counting
     assert len(set(begun_in)) > 3
@@ -187,7 +184,5 @@ async def test_a_body_that_is_not_taken_is_given_up_by_no_dispatcher_that_is_clo
         async with scene(GOOD) as here:
             here.dispatcher.send(here.order(url=sink, sources=large), lambda *_: None)
             (ticket,) = here.dispatcher._tickets.values()
-            async with asyncio.timeout(PATIENCE_S):
-                while ticket.untaken is None:
-                    await asyncio.sleep(0.001)
+            await until(lambda: ticket.untaken is not None)
     assert ticket.untaken.cancelled()

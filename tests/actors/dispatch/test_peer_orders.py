@@ -29,6 +29,7 @@ from core.workflow.events import AttemptFailed, AttemptSucceeded, Event, Verdict
 from core.workflow.peer_orders import OrderTerms
 from federation.name_resolver import NameResolver
 from tests.actors.orders import WORKFLOW, order_to, serving, sources_of
+from tests.platform.waiting import until
 
 # For a broken program, not for a slow machine.
 PATIENCE_S = 60.0
@@ -336,8 +337,7 @@ async def test_a_publish_that_never_arrived_is_not_made_by_its_cancellation() ->
         order = here.send()
         await asyncio.wait_for(asked.wait(), PATIENCE_S)
         here.dispatcher.abort(order, "user_request")
-        while ("GET", "/v1/workflows") not in [one[:2] for one in here.peer.requests]:
-            await asyncio.sleep(0)
+        await until(lambda: ("GET", "/v1/workflows") in [one[:2] for one in here.peer.requests])
         assert not here.peer.orders and here.peer.cancelled.empty()
         release.set()
 
@@ -361,8 +361,7 @@ async def test_an_order_that_is_given_up_still_has_its_end(is_done: bool) -> Non
     async with scene() as here:
         here.peer.on_publish, here.peer.on_look = not_yet, look
         order = here.send()
-        while len(here.peer.requests) < 2:
-            await asyncio.sleep(0)
+        await until(lambda: len(here.peer.requests) >= 2)
         here.dispatcher.give_up(order)
         assert await asyncio.wait_for(here.peer.cancelled.get(), PATIENCE_S) == "w0"
         ended.set()
@@ -381,8 +380,7 @@ async def test_a_retry_waits_until_the_earlier_order_is_cancelled() -> None:
     async with scene() as here:
         here.peer.on_publish = hang
         first = here.send()
-        while not here.peer.requests:
-            await asyncio.sleep(0)
+        await until(lambda: here.peer.requests)
         here.dispatcher.abort(first, "error")
         await asyncio.sleep(0)  # its cancellation begins
         event = await here.outcome(attempt=2, timeout_ms=9_000)

@@ -28,6 +28,7 @@ from tests.actors.dispatch.machines import (
     Machines,
     three_machines,
 )
+from tests.platform.waiting import until
 
 
 def encoded(*messages: OrderMessage) -> list[bytes]:
@@ -39,7 +40,7 @@ async def test_each_machine_sends_its_share() -> None:
     async with three_machines() as machines:
         for number in range(ORDERS):
             machines.send(f"n{number}")
-        await machines.wait(lambda: len(machines.heard) == ORDERS)
+        await until(lambda: len(machines.heard) == ORDERS)
         sent = [dispatcher.statistics().sent for dispatcher in machines.dispatchers.values()]
         assert sent == [ORDERS // 3] * 3
         assert set(machines.seen.values()) == {1}
@@ -55,8 +56,8 @@ async def test_every_order_is_answered_once_over_a_bad_wire(chances: dict[str, f
         for number in range(ORDERS):
             machines.send(f"n{number}")
             await asyncio.sleep(0)
-        await machines.wait(lambda: len(machines.heard) == ORDERS)
-        await machines.wait(
+        await until(lambda: len(machines.heard) == ORDERS)
+        await until(
             lambda: all(not d.statistics().in_flight for d in machines.dispatchers.values())
         )
         assert all(len(events) == 1 for events in machines.heard.values())
@@ -74,12 +75,12 @@ async def test_orders_of_a_machine_that_is_gone_or_new_are_lost_at_once(
         machines.gate.clear()
         for number in range(3):
             machines.send(f"n{number}")
-        await machines.wait(lambda: len(machines.seen) == 3)
+        await until(lambda: len(machines.seen) == 3)
         await machines.dispatchers["b"].close()  # its process died: no reply will ever come
         machines.dispatchers["b"] = machines.dispatchers["c"]
         machines.introduce(**after)
         machines.gate.set()
-        await machines.wait(lambda: len(machines.heard) == 3)
+        await until(lambda: len(machines.heard) == 3)
         assert [len(events) for events in machines.heard.values()] == [1, 1, 1]
         assert sum(key.endswith("#2") for key in machines.seen) == 1
 
@@ -90,7 +91,7 @@ async def test_a_machine_that_cannot_be_reached_is_avoided_for_a_while() -> None
         machines.wire.is_cut = True
         for number in range(ORDERS):
             machines.send(f"n{number}")
-        await machines.wait(lambda: len(machines.heard) == ORDERS)
+        await until(lambda: len(machines.heard) == ORDERS)
         assert max(int(key.partition("#")[2]) for key in machines.seen) <= 4
 
 
@@ -99,7 +100,7 @@ async def test_what_waits_is_counted_also_on_its_way_to_another_machine() -> Non
         for number in range(9):
             machines.send(f"n{number}")
         assert machines.spreads["a"].waiting == 6, "its own share has left at once"
-        await machines.wait(lambda: len(machines.heard) == 9)
+        await until(lambda: len(machines.heard) == 9)
         assert machines.spreads["a"].waiting == 0
 
 
@@ -112,14 +113,14 @@ async def test_accepted_orders_hold_their_places_where_they_were_sent_until_they
     async with three_machines(**chances) as machines:
         for number in range(9):
             machines.send(f"n{number}", path="/later")
-        await machines.wait(lambda: len(machines.heard) == 9)
+        await until(lambda: len(machines.heard) == 9)
         assert all(type(events[0]) is AttemptAccepted for events in machines.heard.values())
         if not chances:
             assert machines.accepted() == {"a": 3, "b": 3, "c": 3}
         assert sum(machines.accepted().values()) >= 9
         for order in machines.orders.values():
             machines.spreads["a"].release(order)
-        await machines.wait(lambda: sum(machines.accepted().values()) == 0)
+        await until(lambda: sum(machines.accepted().values()) == 0)
 
 
 @pytest.mark.parametrize("after", [{"a": 1, "c": 1}, {"a": 1, "b": 2, "c": 1}], ids=["gone", "new"])
@@ -129,13 +130,13 @@ async def test_accepted_orders_of_a_machine_that_is_gone_hold_their_places_at_th
     async with three_machines() as machines:
         for number in range(3):
             machines.send(f"n{number}", path="/later")
-        await machines.wait(lambda: len(machines.heard) == 3)
+        await until(lambda: len(machines.heard) == 3)
         machines.introduce(**after)
         assert machines.accepted()["a"] == 2, "its own and the one that was at b"
         assert [len(events) for events in machines.heard.values()] == [1, 1, 1], "none is lost"
         for order in machines.orders.values():
             machines.spreads["a"].release(order)
-        await machines.wait(lambda: machines.accepted()["a"] == machines.accepted()["c"] == 0)
+        await until(lambda: machines.accepted()["a"] == machines.accepted()["c"] == 0)
 
 
 async def test_places_held_for_an_owner_that_was_started_anew_are_free() -> None:
@@ -143,7 +144,7 @@ async def test_places_held_for_an_owner_that_was_started_anew_are_free() -> None
     async with three_machines() as machines:
         for number in range(3):
             machines.send(f"n{number}", path="/later")
-        await machines.wait(lambda: len(machines.heard) == 3)
+        await until(lambda: len(machines.heard) == 3)
         machines.introduce(a=2, b=1, c=1)
         assert machines.accepted() == {"a": 1, "b": 0, "c": 0}
 
@@ -153,14 +154,14 @@ async def test_an_order_that_ended_before_its_acceptance_was_heard_holds_nothing
         machines.gate.clear()
         for number in range(3):
             machines.send(f"n{number}", path="/later")
-        await machines.wait(lambda: len(machines.seen) == 3)
+        await until(lambda: len(machines.seen) == 3)
         for order in machines.orders.values():
             machines.spreads["a"].release(order)
         machines.gate.set()
-        await machines.wait(
+        await until(
             lambda: all(d.statistics().in_flight == 0 for d in machines.dispatchers.values())
         )
-        await machines.wait(lambda: sum(machines.accepted().values()) == 0)
+        await until(lambda: sum(machines.accepted().values()) == 0)
         assert set(machines.heard) == {"n0"}, "the reply to its own machine's order is delivered"
 
 
@@ -175,12 +176,12 @@ async def test_an_abort_closes_the_request_at_the_machine_that_sent_it(
         machines.gate.clear()
         for number in range(6):
             machines.send(f"n{number}")
-        await machines.wait(lambda: len(machines.seen) == 6)
+        await until(lambda: len(machines.seen) == 6)
         for name, chance in chances.items():
             setattr(machines.wire, name, chance)
         for order in machines.orders.values():
             machines.spreads["a"].abort(order, "user_request")
-        await machines.wait(
+        await until(
             lambda: all(d.statistics().in_flight == 0 for d in machines.dispatchers.values())
         )
         assert not machines.heard
@@ -203,14 +204,14 @@ async def test_an_order_that_is_sent_again_after_its_abort_is_sent() -> None:
 
         machines.send("n0")  # from `a`, so that the verification is sent from `b`
         first = send_verification()
-        await machines.wait(lambda: machines.seen["v#1"] == 1)
+        await until(lambda: machines.seen["v#1"] == 1)
         spread.abort(first, "error")
-        await machines.wait(lambda: machines.dispatchers["b"].statistics().in_flight == 0)
+        await until(lambda: machines.dispatchers["b"].statistics().in_flight == 0)
         machines.send("n2")
         machines.send("n3")
         send_verification()
         machines.gate.set()
-        await machines.wait(lambda: len(heard) == 1)
+        await until(lambda: len(heard) == 1)
         assert machines.seen["v#1"] == 2
         assert machines.dispatchers["b"].statistics().sent == 2, "both were sent from there"
 
@@ -229,7 +230,7 @@ async def test_a_receiver_that_aborts_another_lost_order_keeps_no_third_from_bei
 
         for order in orders:  # from `a`, `b` and `c` in turn
             spread.send(order, receive)
-        await machines.wait(lambda: len(machines.seen) == 9)
+        await until(lambda: len(machines.seen) == 9)
         machines.introduce(a=1, c=1)
         assert [getattr(event, "node", "") for event in heard] == ["n1", "n7"]
 
@@ -240,16 +241,16 @@ async def test_replies_are_kept_for_a_machine_out_of_reach_however_many_wait() -
         machines.gate.clear()
         for number in range(12):
             machines.send(f"n{number}")
-        await machines.wait(lambda: len(machines.seen) == 12)
+        await until(lambda: len(machines.seen) == 12)
         machines.wire.is_cut = True
         for name in "bc":
             machines.spreads[name]._peers["a"]._capacity = 1
         machines.gate.set()
-        await machines.wait(
+        await until(
             lambda: all(d.statistics().in_flight == 0 for d in machines.dispatchers.values())
         )
         machines.wire.is_cut = False
-        await machines.wait(lambda: len(machines.heard) == 12)
+        await until(lambda: len(machines.heard) == 12)
     assert all(isinstance(events[0], AttemptSucceeded) for events in machines.heard.values())
 
 
@@ -265,7 +266,7 @@ async def test_an_event_that_its_receiver_refuses_holds_up_no_other() -> None:
         spread = machines.spreads["a"]
         sent = spread._away
         sent[spread._serial_of[id(machines.orders["n1"])]].receive = defective
-        await machines.wait(lambda: len(machines.heard) == 8)
+        await until(lambda: len(machines.heard) == 8)
 
 
 async def test_an_event_that_its_owner_cannot_read_is_a_failed_attempt() -> None:
@@ -274,7 +275,7 @@ async def test_an_event_that_its_owner_cannot_read_is_a_failed_attempt() -> None
         machines.wire.newer = b"AttemptSucceeded", b"AttemptSurpassed"
         for number in range(3):
             machines.send(f"n{number}")
-        await machines.wait(lambda: len(machines.heard) == 3)
+        await until(lambda: len(machines.heard) == 3)
         failures = [machines.heard[node][0] for node in ("n1", "n2")]
         assert all(isinstance(event, AttemptFailed) for event in failures), failures
         assert all(
@@ -288,8 +289,8 @@ async def test_an_acceptance_that_its_owner_cannot_read_holds_no_place() -> None
         machines.wire.newer = b"AttemptAccepted", b"AttemptAdmitted"
         for number in range(3):
             machines.send(f"n{number}", path="/later")
-        await machines.wait(lambda: len(machines.heard) == 3)
-        await machines.wait(lambda: machines.accepted() == {"a": 1, "b": 0, "c": 0})
+        await until(lambda: len(machines.heard) == 3)
+        await until(lambda: machines.accepted() == {"a": 1, "b": 0, "c": 0})
         assert [type(machines.heard[node][0]) for node in ("n0", "n1", "n2")] == [
             AttemptAccepted,
             AttemptFailed,
@@ -302,7 +303,7 @@ async def test_an_order_that_the_other_machine_cannot_read_is_sent_from_here() -
         machines.wire.newer = b"\xa4Send", b"\xa4Pass"
         for number in range(ORDERS):
             machines.send(f"n{number}")
-        await machines.wait(lambda: len(machines.heard) == ORDERS)
+        await until(lambda: len(machines.heard) == ORDERS)
         assert all(isinstance(events[0], AttemptSucceeded) for events in machines.heard.values())
         assert [one.statistics().sent for one in machines.dispatchers.values()] == [ORDERS, 0, 0]
 
@@ -319,7 +320,7 @@ async def test_an_order_that_cannot_travel_ends_here() -> None:
             replace(order, sources=replace(order.sources, node=node)),
             lambda _, event: heard.append(event),
         )
-        await machines.wait(lambda: any(not isinstance(one, WorkStarted) for one in heard))
+        await until(lambda: any(not isinstance(one, WorkStarted) for one in heard))
         assert machines.dispatchers["b"].statistics().sent == 0
 
 
@@ -329,17 +330,17 @@ async def test_an_acceptance_that_nobody_waits_for_frees_its_place() -> None:
         machines.gate.clear()
         for number in range(3):
             machines.send(f"n{number}", path="/later")
-        await machines.wait(lambda: len(machines.seen) == 3)
+        await until(lambda: len(machines.seen) == 3)
         local = machines.dispatchers["a"]
         machines.spreads["a"] = RemoteDispatch(
             local, "a", now_ms=LoopClock().now_ms, is_always=True
         )
         machines.introduce(a=1, b=1, c=1)
         machines.gate.set()
-        await machines.wait(
+        await until(
             lambda: all(d.statistics().in_flight == 0 for d in machines.dispatchers.values())
         )
-        await machines.wait(lambda: machines.accepted()["b"] == machines.accepted()["c"] == 0)
+        await until(lambda: machines.accepted()["b"] == machines.accepted()["c"] == 0)
 
 
 def only(machines: Machines, own: str, *others: str) -> None:
@@ -356,12 +357,12 @@ async def test_events_for_a_member_that_is_not_known_for_a_while_reach_it_later(
         machines.gate.clear()
         for number in range(3):
             machines.send(f"n{number}")
-        await machines.wait(lambda: len(machines.seen) == 3)
+        await until(lambda: len(machines.seen) == 3)
         only(machines, "b", "c")
         machines.gate.set()
-        await machines.wait(lambda: machines.dispatchers["b"].statistics().in_flight == 0)
+        await until(lambda: machines.dispatchers["b"].statistics().in_flight == 0)
         only(machines, "b", "a", "c")
-        await machines.wait(lambda: len(machines.heard) == 3)
+        await until(lambda: len(machines.heard) == 3)
         assert set(machines.seen.values()) == {1}
 
 
@@ -373,10 +374,10 @@ async def test_what_is_not_sent_yet_for_a_member_whose_lease_has_expired_never_i
         sends = [Send(number, "a", order) for number, order in enumerate(orders)]
         late = [Send(1_000 + number, "a", machines.order(f"late{number}")) for number in range(5)]
         machines.spreads["b"].accept(encoded(*sends, *late))
-        await machines.wait(lambda: len(machines.seen) == ORDERS)
+        await until(lambda: len(machines.seen) == ORDERS)
         only(machines, "b", "c")
         machines.gate.set()
-        await machines.wait(lambda: machines.dispatchers["b"].statistics().in_flight == 0)
+        await until(lambda: machines.dispatchers["b"].statistics().in_flight == 0)
         assert not [name for name in machines.seen if name.startswith("late")]
         assert machines.spreads["b"].waiting == 0
 
@@ -386,11 +387,11 @@ async def test_accepted_orders_are_no_open_calls() -> None:
     async with three_machines() as machines:
         for number in range(3):
             machines.send(f"n{number}", path="/later")
-        await machines.wait(lambda: machines.accepted() == {"a": 1, "b": 1, "c": 1})
-        await machines.wait(lambda: all(not one.open_calls for one in machines.spreads.values()))
+        await until(lambda: machines.accepted() == {"a": 1, "b": 1, "c": 1})
+        await until(lambda: all(not one.open_calls for one in machines.spreads.values()))
         for order in machines.orders.values():
             machines.spreads["a"].release(order)
-        await machines.wait(lambda: machines.accepted() == {"a": 0, "b": 0, "c": 0})
+        await until(lambda: machines.accepted() == {"a": 0, "b": 0, "c": 0})
         assert machines.spreads["a"].open_calls == 0
 
 
@@ -412,7 +413,7 @@ async def test_orders_of_a_member_without_a_lease_are_not_sent_by_others(
         for number in range(3):
             machines.send(f"n{number}")
         may_send = False
-        await machines.wait(lambda: len(machines.heard) == 3)
+        await until(lambda: len(machines.heard) == 3)
         sent = {name: one.statistics().sent for name, one in machines.dispatchers.items()}
         assert sent == {"a": 3, "b": 0, "c": 0}
         assert sum(key.endswith("#2") for key in machines.seen) == (2 if is_on_its_way else 0)
@@ -427,7 +428,7 @@ async def test_an_order_of_a_member_that_has_ended_is_not_sent() -> None:
         assert machines.dispatchers["b"].statistics().in_flight == 0
         only(machines, "b", "a", "c")
         assert machines.spreads["b"].accept(sent) == [True]
-        await machines.wait(lambda: machines.seen["n0#1"] == 1)
+        await until(lambda: machines.seen["n0#1"] == 1)
 
 
 async def test_what_one_message_raises_is_its_own_refusal() -> None:

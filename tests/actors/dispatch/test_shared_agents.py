@@ -21,8 +21,8 @@ from core.settings import Settings
 from core.shards.agent_shares import AgentShares
 from core.workflow.events import AttemptSucceeded, Event, WorkStarted
 from federation.name_resolver import NameResolver
-from tests.actors.dispatch.machines import wait
 from tests.actors.orders import order_to, serving
+from tests.platform.waiting import until
 
 AGENT = "did:x:a"
 
@@ -46,7 +46,7 @@ class Agent:
         """Answer the oldest request that is open; return when it has ended."""
         answered = len(self.order)
         self._waiting.popleft().set_result(None)
-        await wait(lambda: len(self.order) > answered)
+        await until(lambda: len(self.order) > answered)
 
     async def serve(self, request: web.Request) -> web.Response:
         """Answer a dispatch after some turns of the loop."""
@@ -154,9 +154,9 @@ async def test_one_owner_gets_all_of_an_agent_that_the_others_do_not_use(limit: 
         owners = shared.join(3, limit)
         first = min(owners, key=lambda one: one.shares.own(AGENT))
         first.send(40)
-        await wait(lambda: shared.agent.open_now == limit)
+        await until(lambda: shared.agent.open_now == limit)
         shared.agent.gate.set()
-        await wait(lambda: len(first.ended) == 40)
+        await until(lambda: len(first.ended) == 40)
         assert {type(event) for event in first.ended} == {AttemptSucceeded}
         assert shared.agent.open_max == limit
 
@@ -167,12 +167,12 @@ async def test_all_owners_go_on_together_within_the_limit(limit: int) -> None:
         owners = shared.join(3, limit)
         for one in owners:
             one.send(40)
-        await wait(lambda: shared.agent.open_now == limit)
+        await until(lambda: shared.agent.open_now == limit)
         for _ in range(60):
             await shared.agent.end_one()
-            await wait(lambda: shared.agent.open_now == limit)
+            await until(lambda: shared.agent.open_now == limit)
         shared.agent.gate.set()
-        await wait(lambda: all(len(one.ended) == 40 for one in owners))
+        await until(lambda: all(len(one.ended) == 40 for one in owners))
         assert shared.agent.open_max == limit
         assert set(shared.agent.order[:60]) == {"m0", "m1", "m2"}, "none waits for the others' end"
         ended = [event for one in owners for event in one.ended]
@@ -184,15 +184,15 @@ async def test_owner_that_was_alone_shares_with_one_that_joins() -> None:
     async with shared_agent() as shared:
         (first,) = shared.join(1, 4)
         first.send(20)
-        await wait(lambda: shared.agent.open_now == 4)
+        await until(lambda: shared.agent.open_now == 4)
         _, second = shared.join(1, 4)
         second.send(20)
         for _ in range(8):
             await shared.agent.end_one()
-            await wait(lambda: shared.agent.open_now >= 4)
+            await until(lambda: shared.agent.open_now >= 4)
         assert shared.agent.open_by == {"m0": 2, "m1": 2}
         shared.agent.gate.set()
-        await wait(lambda: len(first.ended) == len(second.ended) == 20)
+        await until(lambda: len(first.ended) == len(second.ended) == 20)
         assert shared.agent.open_max <= 6, "its open calls and the other's share"
 
 
@@ -201,14 +201,14 @@ async def test_cancelled_order_that_waits_at_another_owner_is_never_sent() -> No
         owners = shared.join(3, 1)
         first = min(owners, key=lambda one: one.shares.own(AGENT))
         first.send(1)
-        await wait(lambda: shared.agent.open_now == 1)
+        await until(lambda: shared.agent.open_now == 1)
         order = order_of("late", first.url)
         first.remote.send(order, lambda _, event: first.ended.append(event))
-        await wait(lambda: sum(one.dispatcher.waiting for one in owners if one is not first) == 1)
+        await until(lambda: sum(one.dispatcher.waiting for one in owners if one is not first) == 1)
         first.remote.abort(order, "user_request")
-        await wait(lambda: not any(one.dispatcher.waiting for one in owners))
+        await until(lambda: not any(one.dispatcher.waiting for one in owners))
         shared.agent.gate.set()
-        await wait(lambda: len(first.ended) == 1)
+        await until(lambda: len(first.ended) == 1)
         assert shared.agent.order == [first.name]
 
 
@@ -216,7 +216,7 @@ async def test_an_offer_that_would_have_to_wait_is_refused() -> None:
     async with shared_agent() as shared:
         first, second = shared.join(2, 2)
         second.send(1)
-        await wait(lambda: shared.agent.open_now == 1)
+        await until(lambda: shared.agent.open_now == 1)
         offer = Send(1, first.name, order_of("offer", first.url), is_offer=True)
         assert second.remote.accept([ORDERS.encode(offer)]) == [False]
         assert second.dispatcher.waiting == 0
