@@ -23,6 +23,7 @@ from actors.transport.messages import OwnerReply, OwnerRequest
 from actors.transport.wire import answer_requests
 from core.shards.shard import shard_of
 from tests.actors.gateway.served import STORED, request
+from tests.platform.waiting import until
 
 
 class SlowActor:
@@ -122,15 +123,12 @@ async def test_a_child_that_is_silent_is_ended_and_its_workflow_driven_on(*, is_
     )  # fmt: skip
     dedicated = Dedicated(owner, lambda *_: child, slots=1, silence_ms_max=1, ask_interval_s=0.005)
     await dedicated.handle([request()])
-    async with asyncio.timeout(60):
-        while child.asked < 10 and not child.is_ended:
-            await asyncio.sleep(0.005)
-        assert child.is_ended is not is_busy
-        if not is_busy:
-            await restored.wait()
-            assert ended == [f"{held.member}/0"], "its dispatches are dropped"
-            while not dedicated._free:
-                await asyncio.sleep(0.005)
+    await until(lambda: child.asked >= 10 or child.is_ended)
+    assert child.is_ended is not is_busy
+    if not is_busy:
+        await until(restored.is_set)
+        assert ended == [f"{held.member}/0"], "its dispatches are dropped"
+        await until(lambda: dedicated._free)
     await dedicated.close()
 
 

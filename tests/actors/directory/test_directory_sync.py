@@ -26,6 +26,7 @@ from ledger.reads.stored import RowDict
 from tests.conftest import Database
 from tests.ledger.checking import connect
 from tests.ledger.making import AGENT, card, open_store
+from tests.platform.waiting import until
 
 AT = 1_700_000_000_000
 
@@ -85,9 +86,9 @@ async def test_a_refresh_under_way_has_ended_when_the_sync_is_closed(database: D
         connection.autocommit = False
         connection.execute("LOCK TABLE agent IN ACCESS EXCLUSIVE MODE")
         refresh = asyncio.create_task(sync.refresh())
-        async with asyncio.timeout(PATIENCE_S):
-            while not connection.execute("SELECT 1 FROM pg_locks WHERE NOT granted").fetchone():
-                await asyncio.sleep(0)
+        await until(
+            lambda: connection.execute("SELECT 1 FROM pg_locks WHERE NOT granted").fetchone()
+        )
         await sync.close()
         assert "is_open=False" in repr(tail)
         with pytest.raises(ConnectionError):
@@ -248,8 +249,7 @@ async def test_a_notice_is_followed_also_after_the_ledger_was_away(
     async with asyncio.timeout(PATIENCE_S):
         sync = sync_of(directory, tail)
         tail.notice.set()
-        while tail.notice.is_set():
-            await asyncio.sleep(0)
+        await until(lambda: not tail.notice.is_set())
         tail.is_away = False
         while not directory.taken:
             tail.notice.set()

@@ -17,6 +17,7 @@ from ledger.features.accounts import Deposit
 from ledger.features.unfinished import PageKey
 from ledger.reads.stored import StoredWorkflow
 from tests.actors.engine.runner_bench import SHARD, Bench, wid
+from tests.platform.waiting import until
 
 PAGE = 3
 
@@ -102,11 +103,9 @@ async def test_first_workflows_are_driven_and_new_ones_taken_while_later_pages_a
     restorer = restorer_of(bench, rows)
     done = restorer.restore_shards([SHARD])
     async with asyncio.timeout(60):
-        while restorer.count < PAGE:
-            await asyncio.sleep(0)
+        await until(lambda: restorer.count >= PAGE)
         rows.gate.clear()
-        while not bench.gate.waiting:
-            await asyncio.sleep(0)
+        await until(lambda: bench.gate.waiting)
     bench.gate.commit()
     assert bench.outbox.sent, "resumed before everything is read"
     bench.publish(workflow_id=wid("new"))
@@ -146,9 +145,7 @@ async def test_workflows_that_are_asked_for_meanwhile_share_one_read() -> None:
         for number in range(10):
             restorer.restore_one(wid(f"w{number:03}"))
     rows.gate.set()
-    async with asyncio.timeout(60):
-        while restorer.count < 10:
-            await asyncio.sleep(0)
+    await until(lambda: restorer.count >= 10)
     assert len(rows.ids) == 1
     assert rows.pages == []
 
@@ -159,9 +156,7 @@ async def test_reads_by_ids_are_bounded() -> None:
     restorer = restorer_of(bench, rows)
     for number in range(IDS_MAX + 5):
         restorer.restore_one(wid(f"w{number:03}"))
-    async with asyncio.timeout(60):
-        while restorer.count < IDS_MAX + 5:
-            await asyncio.sleep(0)
+    await until(lambda: restorer.count >= IDS_MAX + 5)
     assert [len(ids) for ids in rows.ids] == [IDS_MAX, 5]
 
 
@@ -252,8 +247,7 @@ async def test_single_workflows_that_are_restored_keep_no_page_waiting(
     for number in range(5):
         restorer.restore_one(wid(f"w{number:03}"))
     async with asyncio.timeout(60):
-        while restorer.count < 5:
-            await asyncio.sleep(0)
+        await until(lambda: restorer.count >= 5)
         await restorer.restore_shards([SHARD])
     assert restorer.count == 10
 
@@ -301,9 +295,7 @@ async def test_the_steps_of_a_busy_payer_do_not_keep_others_from_being_restored(
             await asyncio.sleep(0)
     assert restorer.count == 30
     is_over = True
-    async with asyncio.timeout(60):
-        while client.queued:
-            await asyncio.sleep(0)
+    await until(lambda: not client.queued)
 
 
 @pytest.mark.parametrize("is_single", [False, True], ids=["scan", "single"])

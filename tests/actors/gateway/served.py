@@ -150,11 +150,3 @@ def request(workflow_id: str = ID) -> PublishRequest:
         is_dry_run=False,
         watcher="",
     )
-
-
-async def until(condition: object, *, timeout_s: float = 30.0) -> None:
-    """Return when a condition, called without arguments, is true."""
-    assert callable(condition)
-    async with asyncio.timeout(timeout_s):
-        while not condition():
-            await asyncio.sleep(0.005)

@@ -38,8 +38,8 @@ from tests.actors.gateway.served import (
     Owner,
     gateway_of,
     members_of,
-    until,
 )
+from tests.platform.waiting import until
 
 CANCELLED = CancelReply(workflow_id=ID, cancelled_ms=1, nodes_affected=1, refunded_micro=1)
 RESUMED = ResumeReply(workflow_id=ID, resumed_ms=1)

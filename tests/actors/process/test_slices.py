@@ -10,6 +10,7 @@ import pytest
 from actors.process.loop_clock import SteadyTime
 from actors.process.loop_watchdog import TurnWatchdog
 from actors.process.slices import Slices, run_in_slices
+from tests.platform.waiting import until
 
 MS = 1_000_000
 
@@ -67,9 +68,7 @@ async def test_short_work_does_not_turn_the_loop() -> None:
 async def test_watchdog_stands_still_while_its_loop_is_held() -> None:
     watchdog = TurnWatchdog("test")
     watchdog.start()
-    async with asyncio.timeout(60):
-        while watchdog.turns < 2:
-            await asyncio.sleep(0)
+    await until(lambda: watchdog.turns >= 2)
     before = watchdog.turns
     sum(range(1_000_000))  # holds the loop
     assert watchdog.turns == before

@@ -30,9 +30,9 @@ from tests.actors.gateway.served import (
     gateway_of,
     members_of,
     request,
-    until,
 )
 from tests.actors.transport.listening import listening
+from tests.platform.waiting import until
 
 MOVED = Moved(ErrorCode.OVERLOADED, "the shard is another's", retry_after_s=1)
 

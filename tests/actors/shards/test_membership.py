@@ -17,6 +17,7 @@ from core.shards.leases import SELF_FENCE_MS
 from core.shards.shard import SHARDS
 from ledger.commands import Command, Outcome, OutcomeStatus
 from ledger.features.shards import GiveShards, TakeShards
+from tests.platform.waiting import until
 
 
 class Work:
@@ -190,9 +191,7 @@ async def test_a_shard_with_open_calls_is_given_when_they_end_or_after_the_drain
     ends, stays, *_ = (shard for shard, target in enumerate(targets) if target == "you")
     cluster.work.busy = {ends, stays}
     await cluster.member.renew_once()
-    async with asyncio.timeout(10):
-        while len(cluster.held) > targets.count("me") + 2:
-            await asyncio.sleep(0)
+    await until(lambda: len(cluster.held) <= targets.count("me") + 2)
     assert not cluster.held.frozen(), "its workflows go on"
     cluster.work.busy.discard(ends)
     cluster.member.note_answered(ends)
@@ -268,9 +267,7 @@ async def test_renewals_go_on_at_intervals_while_one_is_not_answered() -> None:
 
     cluster.member._renew = slow
     cluster.member.start()
-    async with asyncio.timeout(20):
-        while len(times) < 4:
-            await asyncio.sleep(0.01)
+    await until(lambda: len(times) >= 4)
     await cluster.member.close()
     assert all(later - sooner >= 0.04 for sooner, later in pairwise(times)), times
 
@@ -379,9 +376,7 @@ async def test_the_next_shard_is_given_when_one_has_gone_without_a_renewal() -> 
     await cluster.join()
     cluster.members = Cluster("you").members
     await cluster.member.renew_once()
-    async with asyncio.timeout(10):
-        while len(cluster.gave) <= 2 * GIVES_MAX:
-            await asyncio.sleep(0)
+    await until(lambda: len(cluster.gave) > 2 * GIVES_MAX)
 
 
 async def test_a_member_is_not_drained_while_a_move_is_under_way() -> None:
@@ -410,9 +405,7 @@ async def test_a_renewal_without_an_answer_delays_no_other() -> None:
 
     cluster.member._renew = renew
     cluster.member.start()
-    async with asyncio.timeout(10):
-        while not cluster.member.may_send():
-            await asyncio.sleep(0.01)
+    await until(lambda: cluster.member.may_send())
     await cluster.member.close()
     assert len(sent) >= 2
 
@@ -472,9 +465,7 @@ async def test_a_shard_that_is_being_restored_is_not_given_on() -> None:
     kept = targets.index("you")
     cluster.work.restoring = {kept}
     await cluster.member.renew_once()
-    async with asyncio.timeout(10):
-        while len(cluster.held) > targets.count("me") + 1:
-            await asyncio.sleep(0)
+    await until(lambda: len(cluster.held) <= targets.count("me") + 1)
     assert kept in cluster.held
     assert kept not in cluster.held.frozen()
     cluster.work.restoring.clear()

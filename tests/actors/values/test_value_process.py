@@ -28,6 +28,7 @@ from core.errors import NodeErrorCode
 from core.workflow.events import AttemptFailed, AttemptSucceeded, Event
 from tests.actors.dispatch.test_dispatcher import PATIENCE_S, replying, scene
 from tests.actors.orders import order_to
+from tests.platform.waiting import until
 
 LARGE = "x" * JUDGED_IN_LOOP_BYTES_MAX
 
@@ -98,8 +99,7 @@ async def pid_of(process: ValueProcess) -> int:
 async def is_asked(process: ValueProcess) -> None:
     """Return when the process works on the only request: an idle one that ends is replaced."""
     async with asyncio.timeout(PATIENCE_S):
-        while len(process._waiting):
-            await asyncio.sleep(0)
+        await until(lambda: not process._waiting)
         for _ in range(100):  # turns of the loop until it is written
             await asyncio.sleep(0)
 
@@ -171,9 +171,7 @@ async def test_a_process_that_ended_while_it_had_no_request_costs_none() -> None
         first = await pid_of(process)
         assert process._streams is not None
         os.kill(first, signal.SIGKILL)
-        async with asyncio.timeout(PATIENCE_S):
-            while not process._streams[0].at_eof():
-                await asyncio.sleep(0.001)
+        await until(lambda: process._streams[0].at_eof())
         assert await pid_of(process) != first
     finally:
         process.close()
