@@ -31,6 +31,7 @@ from ledger.writer.group_commit import GroupCommit
 from tests.faults.market_load import CAPABILITY, chain
 from tests.ledger.checking import Auditor
 from tests.ledger.making import PAYER
+from tests.platform.waiting import until
 
 DEADLINE_S = 120.0
 RETRY_S = 0.01
@@ -93,9 +94,7 @@ class Scene:
         )
         self.owners.append(owner)
         await owner.start()
-        async with asyncio.timeout(DEADLINE_S):
-            while not len(owner.held):
-                await asyncio.sleep(0.02)
+        await until(lambda: len(owner.held), DEADLINE_S)
         return owner
 
     def _peer_calls(self, address: str) -> PeerCalls:
@@ -126,9 +125,7 @@ class Scene:
     async def wait_ended(self) -> None:
         """Return when no workflow is unfinished."""
         query = "SELECT count(*) FROM workflow WHERE status IN ('pending', 'running')"
-        async with asyncio.timeout(DEADLINE_S):
-            while self.auditor.one(query):
-                await asyncio.sleep(0.02)
+        await until(lambda: not self.auditor.one(query), DEADLINE_S)
 
     def counts(self) -> dict[str, int]:
         """Return how many workflows there are by status."""

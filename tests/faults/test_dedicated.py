@@ -26,6 +26,7 @@ from actors.transport.messages import (
 )
 from core.errors import ErrorCode, ServiceError
 from tests.faults.scene import DEADLINE_S, OWNER, Scene, request
+from tests.platform.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -79,9 +80,7 @@ class Family:
 
     async def settled(self) -> None:
         """Return when what children have left has been looked at."""
-        async with asyncio.timeout(DEADLINE_S):
-            while self.dedicated._runs:
-                await asyncio.sleep(0.01)
+        await until(lambda: not self.dedicated._runs, DEADLINE_S)
 
     def _spawn(self, slot: int, of: Parentage) -> ChildInLoop:
         self.children.append(ChildInLoop(self._scene, f"{OWNER}.{slot}", of))
@@ -115,9 +114,7 @@ async def test_each_workflow_has_a_process_of_its_own_that_ends_with_it(scene: S
     ids = {reply.workflow_id for reply in replies if isinstance(reply, PublishReply)}
     assert await heard(made.owner, SLOTS) == ids
     assert scene.counts() == {"success": SLOTS}
-    async with asyncio.timeout(DEADLINE_S):
-        while not all(child.is_ended for child in made.children):
-            await asyncio.sleep(0.01)
+    await until(lambda: all(child.is_ended for child in made.children), DEADLINE_S)
     assert scene.lost == [], "ending one child disturbed another"
     await made.settled()
     assert not made.owner._children
@@ -129,9 +126,9 @@ async def test_processes_of_single_workflows_share_an_agents_concurrency(scene: 
     made = await family(scene)
     scene.gate.clear()
     await made.dedicated.handle([request(n, watcher=WATCHER) for n in range(5)])
-    async with asyncio.timeout(DEADLINE_S):
-        while scene.calls.open_now < 2 or made.owner._dispatcher.waiting < 3:
-            await asyncio.sleep(0.01)
+    await until(
+        lambda: scene.calls.open_now >= 2 and made.owner._dispatcher.waiting >= 3, DEADLINE_S
+    )
     scene.gate.set()
     await heard(made.owner, 5)
     assert scene.counts() == {"success": 5}

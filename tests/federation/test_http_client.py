@@ -34,6 +34,7 @@ from federation.http_connection import (
 from federation.name_resolver import NameResolver
 from federation.read_turns import ReadTurns
 from tests.federation.name_servers import name_server
+from tests.platform.waiting import until
 
 LOOPBACK = ("127.0.0.0/8",)
 BYTES_MAX = 4_096
@@ -224,8 +225,7 @@ async def test_bytes_that_nobody_asked_for_end_the_connection() -> None:
         assert isinstance(await mine.request(post(here.url)), HttpReply)
         (kept,) = mine._connections
         more.set()
-        while kept in mine._connections:
-            await asyncio.sleep(0)
+        await until(lambda: kept not in mine._connections)
         outcome = await mine.request(post(here.url))
     assert isinstance(outcome, HttpReply)
     assert outcome.body == b"ok"

@@ -34,7 +34,6 @@ from tests.federation.name_servers import name_server
 from tests.federation.test_http_client import (
     BYTES_MAX,
     LOOPBACK,
-    PATIENCE_S,
     REPLY,
     Serve,
     Site,
@@ -46,6 +45,7 @@ from tests.federation.test_http_client import (
     site,
     url_of,
 )
+from tests.platform.waiting import until
 
 
 # The product's loop: asyncio's own copies what a socket does not take at once.
@@ -69,8 +69,7 @@ async def test_a_large_request_is_in_memory_once_and_told_of_when_it_is_written(
     async with site(serve) as here, client() as mine:
         tracemalloc.start()
         mine.send(post(here.url, bytes(size)), outcome.set_result, written.set)
-        while not here.connections:
-            await asyncio.sleep(0.001)
+        await until(lambda: here.connections)
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         assert not written.is_set()
@@ -86,9 +85,7 @@ async def test_a_request_that_was_sent_keeps_no_body() -> None:
     async with site(silent) as here, client() as mine:
         sent = mine.send(post(here.url, body), lambda _: None)
         assert sys.getrefcount(body) > alone
-        async with asyncio.timeout(PATIENCE_S):
-            while sys.getrefcount(body) > alone:
-                await asyncio.sleep(0.001)
+        await until(lambda: sys.getrefcount(body) <= alone)
         assert sent.connection is not None
 
 

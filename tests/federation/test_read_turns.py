@@ -30,6 +30,7 @@ from tests.federation.test_http_client import (
     url_of,
     used_up,
 )
+from tests.platform.waiting import until
 
 BOTH_LOOPS = [("asyncio", {"use_uvloop": False}), ("asyncio", {"use_uvloop": True})]
 
@@ -233,8 +234,7 @@ async def test_replies_that_come_at_once_are_judged_in_many_turns(
             request = replace(request, reply_bytes_max=size)
             for _ in range(count):
                 mine.send(request, done)
-            while not asked.is_set():
-                await asyncio.sleep(0.001)
+            await until(lambda: asked.is_set())
             assert answer(), "the loop waits until all replies are there"
             async with asyncio.timeout(PATIENCE_S):
                 while not all_done.done():

@@ -34,6 +34,7 @@ from tests.federation.test_http_client import (
     site,
     url_of,
 )
+from tests.platform.waiting import until
 
 Ending = Callable[[asyncio.StreamWriter], None]
 
@@ -162,10 +163,8 @@ async def test_a_cancelled_request_is_not_repeated() -> None:
         assert isinstance(await mine.request(post(here.url)), HttpReply)
         exchange = mine.send(post(here.url), outcomes.append)
         async with asyncio.timeout(PATIENCE_S):
-            while not mine._connecting:
-                await asyncio.sleep(0)
+            await until(lambda: mine._connecting)
             exchange.cancel()
-            while mine._connecting:
-                await asyncio.sleep(0)
+            await until(lambda: not mine._connecting)
     assert outcomes == []
     assert len(here.heads) == 2

@@ -23,6 +23,7 @@ from serve_app.callers.limits import RateClass, RateLimiter
 from serve_app.callers.peers import PEER_HEADER, Peers, peer_tokens
 from serve_app.http.calls import Call, Operation, Reply
 from serve_app.http.endpoint import Endpoint
+from tests.platform.waiting import until
 from tests.serve_app.parts import gateway_with, services_of
 
 KEY = "aa" * 32
@@ -233,8 +234,7 @@ async def test_a_large_reply_is_counted_until_it_is_taken() -> None:
     slow = asyncio.ensure_future(
         api.ask(ALICE, on_send=lambda: cast(Awaitable[None], may_take.wait()))
     )
-    while not api.admission.reply_bytes.taken:
-        await asyncio.sleep(0)
+    await until(lambda: api.admission.reply_bytes.taken)
     assert await api.ask(ALICE) == (429, "RATE_LIMITED")
     assert (await api.ask(BOB))[0] == 200
     may_take.set()
@@ -249,8 +249,7 @@ async def test_streams_are_counted_until_they_are_taken() -> None:
     may_take, stays = asyncio.Event(), asyncio.Event()
     wait = cast(Callable[[], Awaitable[None]], may_take.wait)
     slow = asyncio.ensure_future(api.ask(ALICE, receive=stays.wait, on_send=wait))
-    while not api.admission.streams.taken:
-        await asyncio.sleep(0)
+    await until(lambda: api.admission.streams.taken)
     # Of 8 places ALICE may have a quarter, of those that are left then.
     assert await api.ask(ALICE, receive=stays.wait) == (429, "RATE_LIMITED")
     assert (await api.ask(BOB, receive=stays.wait))[0] == 200
@@ -271,8 +270,7 @@ async def test_streams_of_events_hold_no_place_of_other_requests() -> None:
         if key == BOB:
             assert await api.ask(ALICE, receive=stays.wait) == (429, "RATE_LIMITED")
         tasks.append(asyncio.ensure_future(api.ask(key, receive=stays.wait, on_send=wait)))
-        while api.admission.event_streams.taken < len(tasks):
-            await asyncio.sleep(0)
+        await until(lambda: api.admission.event_streams.taken >= len(tasks))
     assert not api.admission.requests.taken
     may_take.set()
     assert {status for status, _ in await asyncio.gather(*tasks)} == {200}

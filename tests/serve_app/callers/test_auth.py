@@ -25,6 +25,7 @@ from serve_app.callers.auth import (
     new_api_key,
 )
 from serve_app.callers.lookups import PAUSE_S, WRONG_RATE, WrongCredentials
+from tests.platform.waiting import until
 
 SECRET = "0123456789abcdef0123456789abcdef"
 API_KEY = new_api_key()
@@ -186,8 +187,7 @@ async def test_wrong_keys_cost_no_query_each_and_are_limited_by_address() -> Non
     asked = authenticator(keys, wrong_rate=50, pause_s=0.001)
     keys.may_answer.clear()
     tries = [asyncio.ensure_future(outcome(asked, f"cb_{n}")) for n in range(200)]
-    while keys.asked < 2:
-        await asyncio.sleep(0)
+    await until(lambda: keys.asked >= 2)
     keys.may_answer.set()
     refused = await asyncio.gather(*tries)
     assert sorted(set(refused)) == ["RATE_LIMITED", "UNAUTHORIZED"]

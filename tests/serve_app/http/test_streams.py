@@ -16,6 +16,7 @@ from core.errors import ErrorCode, ServiceError
 from serve_app.http.bodies import Pace
 from serve_app.http.calls import Reply
 from serve_app.http.endpoint import send_stream
+from tests.platform.waiting import until
 
 PAGE = b"x" * 100_000
 USUAL = Pace()
@@ -86,8 +87,7 @@ async def test_a_reader_that_goes_away_ends_the_reading(count: int) -> None:
     """Serve cancels the request, while a part is taken or the next page is waited for."""
     client, pages = Client(taken=3), Pages(count, is_lasting=True)
     sending = asyncio.create_task(sent(client, pages))
-    while len(client.messages) < 3:
-        await asyncio.sleep(0)
+    await until(lambda: len(client.messages) >= 3)
     sending.cancel()
     with suppress(asyncio.CancelledError):
         await sending

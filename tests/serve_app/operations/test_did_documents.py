@@ -29,6 +29,7 @@ from serve_app.operations.agents.did_documents import (
 )
 from tests.federation.certificates import self_signed
 from tests.federation.conftest import trusted
+from tests.platform.waiting import until
 
 __all__ = ["trusted"]
 
@@ -162,8 +163,7 @@ async def test_hosts_that_do_not_answer_hold_a_share_of_the_places(path: str) ->
         return asyncio.ensure_future(documents.keys(did, account, 0))
 
     asked = [ask(number) for number in range(FETCHES_PER_OWNER)]
-    while not web.asked:
-        await asyncio.sleep(0)
+    await until(lambda: web.asked)
     refused = [one for one in asked if one.done()]
     codes = {error.code for one in refused if isinstance(error := one.exception(), ServiceError)}
     assert codes == {ErrorCode.OVERLOADED if is_host else ErrorCode.RATE_LIMITED}

@@ -27,6 +27,7 @@ from serve_app.operations.streams import event_tail
 from serve_app.operations.streams.event_tail import EventStream, EventTail
 from tests.conftest import Database
 from tests.ledger.making import AGENT, AT, PAYER, Flow, deposit, open_with_member
+from tests.platform.waiting import until
 
 OTHER = "did:test:other"
 FRAME = re.compile(rb"id: (\d+)\nevent: ([a-z_.]+)\ndata: (\{[^\n]*\})\n\n")
@@ -63,17 +64,12 @@ class Reader:
 
     async def has(self, count: int) -> None:
         """Return when so many events have come."""
-        await self.until(lambda: len(self.ids) >= count)
+        await until(lambda: len(self.ids) >= count)
 
     async def joined(self, tail: EventTail) -> None:
         """Return when the tail reads new entries for it."""
-        await self.until(lambda: self.stream in tail.streams and tail._position > 0)
-        await self.until(lambda: self.parts > 0)
-
-    async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(30):
-            while not condition():
-                await asyncio.sleep(0.005)
+        await until(lambda: self.stream in tail.streams and tail._position > 0)
+        await until(lambda: self.parts > 0)
 
     async def end(self) -> None:
         assert self.task is not None
@@ -309,7 +305,7 @@ async def test_comments_are_sent_and_a_credential_that_has_ended_ends_the_stream
         return answers[-1]
 
     reader = scene.open((await scene.stored())[-1], is_permitted=permitted)
-    await reader.until(lambda: reader.body.count(b"\n\n:\n\n") >= 1 and reader.parts > 3)
+    await until(lambda: reader.body.count(b"\n\n:\n\n") >= 1 and reader.parts > 3)
     answers.append(False)
     await reader.end()
     before = reader.body
