@@ -88,8 +88,7 @@ def test_what_the_ledger_did_not_lock_is_not_sent_and_another_agent_is() -> None
     """Two workflows choose the same agent before either commit; its stake is enough for one."""
     bench = staked_bench(w0=600_000, w1=600_000)
     bench.publish()
-    bench.publish(workflow_id=wid("w2"))
-    bench.gate.commit()
+    bench.publish_and_commit(workflow_id=wid("w2"))
     sent = {order.workflow_id: (order.agent_did, order.attempt) for order in bench.outbox.sent}
     assert sent == {wid("w1"): ("did:sim:w0", 1), wid("w2"): ("did:sim:w1", 2)}
     assert bench.model.balances["stake_locked:did:sim:w0"] == 500_000
@@ -99,8 +98,7 @@ def test_what_the_ledger_did_not_lock_is_not_sent_and_another_agent_is() -> None
 def test_alone_it_is_waited_for() -> None:
     bench = staked_bench(w0=500_000)
     bench.publish()
-    bench.publish(workflow_id=wid("w2"))
-    bench.gate.commit()
+    bench.publish_and_commit(workflow_id=wid("w2"))
     assert [order.workflow_id for order in bench.outbox.sent] == [wid("w1")]
     assert bench.model.nodes[wid("w2")]["a"]["status"] == "ready"
     stake(bench, "did:sim:w0", 500_000, key="more")

@@ -213,12 +213,22 @@ class Bench:
         )
         self.runner.publish(request, self.replies.append)
 
+    def publish_and_commit(self, shape: Shape = CHAIN, **changes: Any) -> None:
+        """Ask the runner to publish, and commit what follows."""
+        self.publish(shape, **changes)
+        self.gate.commit()
+
     def cancel(self) -> None:
         """Ask the runner to cancel."""
         request = CancelRequest(
             workflow_id=wid("w1"), reason="user_request", details="", actor_did=PAYER
         )
         self.runner.cancel(request, self.replies.append)
+
+    def cancel_and_commit(self) -> None:
+        """Ask the runner to cancel, and commit what follows."""
+        self.cancel()
+        self.gate.commit()
 
     def deliver(self, order: DispatchOrder, result: object = None) -> None:
         """Let the agent of an order deliver."""
@@ -230,11 +240,31 @@ class Bench:
                              "sha256:i", "sha256:o", now_ms, now_ms),
         )  # fmt: skip
 
+    def deliver_and_commit(self, order: DispatchOrder, result: object = None) -> None:
+        """Let the agent of an order deliver, and commit what follows."""
+        self.deliver(order, result)
+        self.gate.commit()
+
+    def run_until(self, time_ms: int) -> None:
+        """Let time pass, and commit what follows."""
+        self.clock.run_until(time_ms)
+        self.gate.commit()
+
     def adopt_all(self) -> None:
         """Restore what the ledger has, as an owner's start does."""
         with self.runner.reads.open() as changed_ids:
             for stored in self.model.unfinished([SHARD]):
                 self.runner.restore_stored(stored, changed_ids)
+
+    def restart(self) -> None:
+        """Replace the owner's process, and restore what the ledger has."""
+        self.runner = self.new_runner()
+        self.adopt_all()
+
+    def restart_and_commit(self) -> None:
+        """Replace the owner's process, restore what the ledger has, and commit what follows."""
+        self.restart()
+        self.gate.commit()
 
     def status(self) -> str:
         """Return the stored status of the workflow."""

@@ -123,8 +123,7 @@ def test_a_runner_dispatches_a_waiting_node_when_its_agent_is_registered_again()
     assert bench.model.escrows[wid("w1")].amount == 10_000, "the price of its last card"
     assert not bench.outbox.sent
     bench.directory.put([row], at_ms=bench.clock.now_ms())
-    bench.clock.run_until(bench.clock.now_ms())
-    bench.gate.commit()
+    bench.run_until(bench.clock.now_ms())
     assert {order.workflow_id for order in bench.outbox.sent} == {wid("w1"), wid("w2")}
 
 
@@ -132,19 +131,16 @@ def test_a_runner_dispatches_a_waiting_node_to_an_agent_that_is_new() -> None:
     bench = Bench()
     left = {**agent_rows()[0], "status": "inactive", "updated_ms": bench.clock.now_ms()}
     bench.directory.put([left], at_ms=bench.clock.now_ms())
-    bench.publish(LONELY)
-    bench.gate.commit()
+    bench.publish_and_commit(LONELY)
     bench.directory.put([agent_row("did:x:new", {CAPABILITIES[4]: 1})], at_ms=START_MS)
-    bench.clock.run_until(bench.clock.now_ms())
-    bench.gate.commit()
+    bench.run_until(bench.clock.now_ms())
     assert [order.agent_did for order in bench.outbox.sent] == ["did:x:new"]
 
 
 def test_nodes_wait_for_an_agent_that_declined_until_its_time_is_over() -> None:
     bench = Bench()
     retried = compiled({"nodes": {"a": {"capabilityId": CAPABILITIES[4], "maxRetries": 1}}})
-    bench.publish(retried, workflow_id=wid("w1"))
-    bench.gate.commit()
+    bench.publish_and_commit(retried, workflow_id=wid("w1"))
     (order,) = bench.outbox.sent
     full = Failure(
         NodeErrorCode.AGENT_ERROR,
@@ -156,13 +152,10 @@ def test_nodes_wait_for_an_agent_that_declined_until_its_time_is_over() -> None:
     now_ms = bench.clock.now_ms()
     bench.runner.receive(wid("w1"), AttemptFailed("a", 1, full, now_ms, now_ms))
     bench.gate.commit()
-    bench.publish(LONELY, workflow_id=wid("w2"))
-    bench.gate.commit()
+    bench.publish_and_commit(LONELY, workflow_id=wid("w2"))
     assert bench.outbox.sent == [order], "it is left out for every payer"
-    bench.clock.run_until(now_ms + 2_499)
-    bench.gate.commit()
+    bench.run_until(now_ms + 2_499)
     assert bench.outbox.sent == [order]
-    bench.clock.run_until(now_ms + 2_500)
-    bench.gate.commit()
+    bench.run_until(now_ms + 2_500)
     sent = {one.workflow_id for one in bench.outbox.sent[1:]}
     assert sent == {wid("w1"), wid("w2")}, "the retry is due, and the wait is over"

@@ -42,8 +42,7 @@ def bench_with(nodes: dict[str, Any]) -> tuple[Bench, list[DispatchOrder]]:
         offers=offers,
     )
     bench.directory.put_peers([peer])
-    bench.publish(compiled({"nodes": nodes, "settings": {"federate": True}}))
-    bench.gate.commit()
+    bench.publish_and_commit(compiled({"nodes": nodes, "settings": {"federate": True}}))
     return bench, bench.outbox.sent
 
 
@@ -68,8 +67,7 @@ def fail(bench: Bench, order: DispatchOrder, *, charged_micro: int = 0) -> None:
 
 def settle(bench: Bench) -> None:
     """Let the callbacks of this moment run."""
-    bench.clock.run_until(bench.clock.now_ms())
-    bench.gate.commit()
+    bench.run_until(bench.clock.now_ms())
 
 
 def paid(bench: Bench) -> int:
@@ -125,8 +123,7 @@ def test_a_peer_that_does_not_answer_holds_a_cancellation_for_a_bounded_time() -
     bench.cancel()
     bench.clock.run_until(bench.clock.now_ms() + ORDERS_END_MS - 1)
     assert not bench.gate.waiting
-    bench.clock.run_until(bench.clock.now_ms() + 1)
-    bench.gate.commit()
+    bench.run_until(bench.clock.now_ms() + 1)
     assert bench.status() == "cancelled"
     assert [one for one, _ in bench.outbox.aborted] == [order]
     succeed(bench, order)

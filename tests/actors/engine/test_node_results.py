@@ -127,8 +127,7 @@ def test_the_same_result_again_gets_the_same_answer_once_the_first_is_committed(
 
 def test_result_may_come_before_the_acceptance_and_knows_its_inputs() -> None:
     bench = Bench()
-    bench.publish()
-    bench.gate.commit()
+    bench.publish_and_commit()
     answers = hand_in(bench)
     bench.gate.commit()
     assert answers == [NodeResultReply(status="success")]
@@ -140,14 +139,11 @@ def test_result_may_come_before_the_acceptance_and_knows_its_inputs() -> None:
 def test_a_payer_ends_an_accepted_attempt_and_no_other(is_restored: bool) -> None:
     """While the request is open its agent may succeed, and would have worked for less."""
     bench = Bench()
-    bench.publish()
-    bench.gate.commit()
+    bench.publish_and_commit()
     assert code_of(settle(bench, 1)) is ErrorCode.ALREADY_SETTLED
     accept(bench)
     if is_restored:
-        bench.runner = bench.new_runner()
-        bench.adopt_all()
-        bench.gate.commit()
+        bench.restart_and_commit()
     answers = settle(bench, 1)
     ((command, _),) = bench.gate.waiting
     assert isinstance(command, AdvanceWorkflow)
@@ -174,9 +170,7 @@ def test_a_settlement_that_comes_too_late_is_no_late_result() -> None:
 
 def test_deadline_is_kept_across_a_restart() -> None:
     bench = accepted()
-    bench.runner = bench.new_runner()
-    bench.adopt_all()
-    bench.gate.commit()
+    bench.restart_and_commit()
     due_ms = bench.model.nodes[wid("w1")]["a"]["deadline_ms"]
     bench.clock.call_at(due_ms, bench.gate.commit)
     bench.clock.call_at(due_ms + 1, stop)
@@ -214,8 +208,7 @@ def test_accepted_order_ends_with_its_time_out() -> None:
 
 def test_accepted_order_holds_its_place_again_after_a_restart_and_ends_with_its_result() -> None:
     bench = accepted()
-    bench.runner = bench.new_runner()
-    bench.adopt_all()
+    bench.restart()
     (held,) = bench.outbox.held
     sent = bench.outbox.sent[0]
     assert (held.node, held.attempt, held.agent_did) == (sent.node, sent.attempt, sent.agent_did)
@@ -236,13 +229,11 @@ def test_result_of_an_agent_that_was_deregistered_is_judged_by_its_card(
     bench = Bench()
     rows = [{**row, "card": with_output_schema(row["card"], schema)} for row in agent_rows()]
     bench.directory.put(rows)
-    bench.publish()
-    bench.gate.commit()
+    bench.publish_and_commit()
     accept(bench)
     bench.directory.put([{**row, "status": "inactive"} for row in rows])
     if is_restarted:
-        bench.runner = bench.new_runner()
-        bench.adopt_all()
+        bench.restart()
         assert not bench.outbox.held
     sent = bench.outbox.sent[0]
     order = find_order_to_judge(bench.runner, result_of())
@@ -265,8 +256,7 @@ def with_output_schema(card: str, schema: dict[str, Any]) -> str:
 def test_place_of_a_workflow_that_had_ended_when_it_was_restored_is_given_back() -> None:
     bench = accepted()
     rows = bench.model.unfinished([SHARD])
-    bench.cancel()
-    bench.gate.commit()
+    bench.cancel_and_commit()
     bench.runner.adopt(*restore_workflow(rows[0], bench.settings, bench.clock.now_ms()))
     (held,) = bench.outbox.held
     bench.gate.commit()
@@ -279,8 +269,7 @@ def signed_bench() -> Bench:
     bench = Bench()
     public_key = base64.b64encode(bytes(KEY.verify_key)).decode()
     bench.directory.put([{**row, "public_key": public_key} for row in agent_rows()])
-    bench.publish()
-    bench.gate.commit()
+    bench.publish_and_commit()
     accept(bench)
     return bench
 
@@ -290,9 +279,7 @@ def test_result_with_the_agents_signature_is_taken_also_after_a_restart() -> Non
     for is_restarted in (False, True):
         bench = signed_bench()
         if is_restarted:
-            bench.runner = bench.new_runner()
-            bench.adopt_all()
-            bench.gate.commit()
+            bench.restart_and_commit()
         answers = hand_in(bench, signature=signature)
         bench.gate.commit()
         assert answers == [NodeResultReply(status="success")]
@@ -302,9 +289,7 @@ def test_result_with_a_wrong_signature_is_a_forgery_and_the_agents_last_word() -
     for is_restarted in (False, True):
         bench = signed_bench()
         if is_restarted:
-            bench.runner = bench.new_runner()
-            bench.adopt_all()
-            bench.gate.commit()
+            bench.restart_and_commit()
         first = bench.model.nodes[wid("w1")]["a"]["agent_did"]
         hand_in(bench, signature="ed25519:AAAA")
         bench.gate.commit()

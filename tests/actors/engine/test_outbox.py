@@ -93,11 +93,9 @@ def ended(result: object = None, **changes: Any) -> tuple[Bench, list[WorkflowEn
     bench = Bench()
     ends: list[WorkflowEnd | None] = []
     bench.runner = bench.new_runner(on_finished=lambda _, __, end: ends.append(end))
-    bench.publish(**{"watcher": "g", **changes})
-    bench.gate.commit()
+    bench.publish_and_commit(**{"watcher": "g", **changes})
     while not ends:
-        bench.deliver(bench.outbox.sent[-1], result)
-        bench.gate.commit()
+        bench.deliver_and_commit(bench.outbox.sent[-1], result)
     return bench, ends
 
 
@@ -128,15 +126,13 @@ def test_what_was_restored_is_read_from_its_rows() -> None:
     """Its process does not know when it was published and begun."""
     bench = Bench()
     ends: list[WorkflowEnd | None] = []
-    bench.publish()
-    bench.gate.commit()
+    bench.publish_and_commit()
     bench.runner = bench.new_runner(on_finished=lambda _, __, end: ends.append(end))
     bench.adopt_all()
     assert bench.runner.watch(FIRST, "g")
     bench.gate.commit()
     while not ends:
-        bench.deliver(bench.outbox.sent[-1])
-        bench.gate.commit()
+        bench.deliver_and_commit(bench.outbox.sent[-1])
     assert ends == [None]
 
 
@@ -144,8 +140,6 @@ def test_a_failure_is_read_from_its_rows() -> None:
     bench = Bench()
     ends: list[WorkflowEnd | None] = []
     bench.runner = bench.new_runner(on_finished=lambda _, __, end: ends.append(end))
-    bench.publish(watcher="g")
-    bench.gate.commit()
-    bench.cancel()
-    bench.gate.commit()
+    bench.publish_and_commit(watcher="g")
+    bench.cancel_and_commit()
     assert ends == [None]

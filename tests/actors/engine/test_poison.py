@@ -69,8 +69,7 @@ def test_a_workflow_that_ends_its_owner_again_and_again_is_quarantined_and_the_o
     assert bench.runner.is_quarantined(wid("w1"))
     assert bench.model.workflows[wid("w1")]["quarantine_code"] == "STEP_FAILED"
     while bench.runner.is_driving(wid("w2")):
-        bench.deliver(bench.outbox.sent[-1])
-        bench.gate.commit()
+        bench.deliver_and_commit(bench.outbox.sent[-1])
     assert bench.model.workflows[wid("w2")]["status"] == "success"
     assert bench.model.workflows[wid("w1")]["status"] in ("pending", "running")
 
@@ -86,8 +85,7 @@ def quarantined(path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     """Return a bench whose workflow ends each process that restores it, and is quarantined."""
     bench = Bench()
     bench.runner = bench.new_runner(at_work=AtWork(path))
-    bench.publish()
-    bench.gate.commit()
+    bench.publish_and_commit()
 
     def restore_or_end(*_: object) -> Any:
         end_process(path)

@@ -108,8 +108,7 @@ async def test_first_workflows_are_driven_and_new_ones_taken_while_later_pages_a
         await until(lambda: bench.gate.waiting)
     bench.gate.commit()
     assert bench.outbox.sent, "resumed before everything is read"
-    bench.publish(workflow_id=wid("new"))
-    bench.gate.commit()
+    bench.publish_and_commit(workflow_id=wid("new"))
     assert bench.replies[-1].workflow_id == wid("new")
     assert restorer.is_scanning
     rows.gate.set()

@@ -48,8 +48,7 @@ def test_revocations_last_until_they_expire_or_are_taken_back() -> None:
 def test_work_of_the_revoked_is_taken_in_the_step_that_restores() -> None:
     """A look at all workflows followed each read of one, once any agent had ever been revoked."""
     bench = Bench()
-    bench.publish()
-    bench.gate.commit()
+    bench.publish_and_commit()
     (order,) = bench.outbox.sent
     now_ms = bench.clock.now_ms()
     bench.runner.receive(
@@ -67,15 +66,13 @@ def test_work_of_the_revoked_is_taken_in_the_step_that_restores() -> None:
     assert [sent.agent_did for sent in bench.outbox.sent] == [FIRST, "did:sim:w1"]
     assert bench.outbox.aborted == [(held, "policy_violation")]
     assert not bench.gate.waiting
-    bench.deliver(bench.outbox.sent[-1])
-    bench.gate.commit()
+    bench.deliver_and_commit(bench.outbox.sent[-1])
     assert bench.lost == bench.unsure == []
 
 
 def test_work_is_taken_from_an_agent_and_given_to_another() -> None:
     bench = Bench()
-    bench.publish()
-    bench.gate.commit()
+    bench.publish_and_commit()
     known_to(bench)
     bench.gate.commit()
     assert [order.agent_did for order in bench.outbox.sent] == [FIRST, "did:sim:w1"]
@@ -106,14 +103,12 @@ def test_work_is_not_taken_from_the_revoked_before_its_publish_is_known() -> Non
 def halted(bench: Bench) -> None:
     """Let a result arrive that the ledger refuses, with another step behind it."""
     nodes = {name: {"capabilityId": CAPABILITIES[1]} for name in "ab"}
-    bench.publish(compiled({"nodes": nodes}))
-    bench.gate.commit()
+    bench.publish_and_commit(compiled({"nodes": nodes}))
     first, other = bench.outbox.sent
     assert first.agent_did == other.agent_did == FIRST
     revoked(bench)
     bench.deliver(first)
-    bench.deliver(other)
-    bench.gate.commit()
+    bench.deliver_and_commit(other)
 
 
 def test_after_a_refusal_the_workflow_is_read_again_and_the_process_goes_on() -> None:
@@ -154,25 +149,21 @@ def test_a_cancel_meanwhile_is_to_come_again() -> None:
     assert bench.replies[-1].code is ErrorCode.OVERLOADED
     bench.adopt_all()
     bench.gate.commit()
-    bench.cancel()
-    bench.gate.commit()
+    bench.cancel_and_commit()
     assert isinstance(bench.replies[-1], CancelReply)
 
 
 def test_a_cancel_that_was_sent_behind_a_refused_step_is_to_come_again() -> None:
     bench = Bench()
-    bench.publish()
-    bench.gate.commit()
+    bench.publish_and_commit()
     revoked(bench)
     bench.deliver(bench.outbox.sent[0])
-    bench.cancel()
-    bench.gate.commit()
+    bench.cancel_and_commit()
     assert bench.replies[-1].code is ErrorCode.OVERLOADED
     assert bench.status() == "running"
     bench.adopt_all()
     bench.gate.commit()
-    bench.cancel()
-    bench.gate.commit()
+    bench.cancel_and_commit()
     assert bench.status() == "cancelled"
 
 
@@ -187,10 +178,8 @@ def test_what_comes_for_the_halted_run_is_dropped() -> None:
 def verifying(bench: Bench, **settings: int) -> DispatchOrder:
     """Publish a node with a verifier, deliver its result; return the order of its verification."""
     node = {"capabilityId": CAPABILITIES[1], "requiresVerification": True}
-    bench.publish(compiled({"nodes": {"a": node}, "settings": settings}))
-    bench.gate.commit()
-    bench.deliver(bench.outbox.sent[0])
-    bench.gate.commit()
+    bench.publish_and_commit(compiled({"nodes": {"a": node}, "settings": settings}))
+    bench.deliver_and_commit(bench.outbox.sent[0])
     assert bench.outbox.sent[-1].is_verification
     return bench.outbox.sent[-1]
 
@@ -208,8 +197,7 @@ def approve(bench: Bench, order: DispatchOrder) -> None:
 def test_span_of_work_that_began_while_others_were_looked_at_is_not_below_zero() -> None:
     """Between two workflows of the sweep time passes, and a verifier may be chosen."""
     bench = Bench()
-    bench.publish(VERIFIED)
-    bench.gate.commit()
+    bench.publish_and_commit(VERIFIED)
     bench.directory.revocations.apply_rows([{"did": FIRST, "expires_ms": None, "ended_ms": None}])
     steps = bench.runner.revoked_work_steps()
     next(steps)

@@ -30,12 +30,9 @@ def test_a_verification_is_sent_without_the_parents_of_its_node() -> None:
     node = {"capabilityId": CAPABILITIES[1]}
     last = {**node, "dependsOn": ["a"], "requiresVerification": True}
     bench = Bench()
-    bench.publish(compiled({"nodes": {"a": node, "b": last}}))
-    bench.gate.commit()
-    bench.deliver(bench.outbox.sent[-1])
-    bench.gate.commit()
-    bench.deliver(bench.outbox.sent[-1], {"of": "b"})
-    bench.gate.commit()
+    bench.publish_and_commit(compiled({"nodes": {"a": node, "b": last}}))
+    bench.deliver_and_commit(bench.outbox.sent[-1])
+    bench.deliver_and_commit(bench.outbox.sent[-1], {"of": "b"})
     verification = bench.outbox.sent[-1]
     sources = verification.sources
     assert verification.is_verification and sources is not None
@@ -65,8 +62,9 @@ def test_order_says_whether_its_workflow_leaves_it_the_nodes_time(
 ) -> None:
     bench = Bench()
     node = {"capabilityId": CAPABILITIES[1], "timeoutMs": 1_000}
-    bench.publish(compiled({"nodes": {"a": node}, "settings": {"maxRuntimeMs": max_runtime_ms}}))
-    bench.gate.commit()
+    bench.publish_and_commit(
+        compiled({"nodes": {"a": node}, "settings": {"maxRuntimeMs": max_runtime_ms}})
+    )
     (order,) = bench.outbox.sent
     assert (order.timeout_ms, order.is_cut_short) == (max_runtime_ms, is_cut_short)
     assert order.ends_ms == bench.clock.now_ms() + max_runtime_ms
@@ -74,8 +72,7 @@ def test_order_says_whether_its_workflow_leaves_it_the_nodes_time(
 
 def test_publish_without_credits_is_refused_and_forgotten() -> None:
     bench = Bench(deposit=5)
-    bench.publish()
-    bench.gate.commit()
+    bench.publish_and_commit()
     (reply,) = bench.replies
     assert isinstance(reply, ServiceError)
     assert reply.code is ErrorCode.INSUFFICIENT_CREDITS
@@ -99,19 +96,17 @@ def test_a_payer_that_has_filled_its_share_leaves_room_for_another() -> None:
     assert [reply.code for reply in bench.replies] == [ErrorCode.OVERLOADED]
     assert len(bench.gate.waiting) == 16
     bench.gate.commit()
-    bench.publish(workflow_id=wid("theirs"), payer_did="did:test:other", actor_did="did:test:other")
-    bench.gate.commit()
+    bench.publish_and_commit(
+        workflow_id=wid("theirs"), payer_did="did:test:other", actor_did="did:test:other"
+    )
     assert bench.replies[-1].code is ErrorCode.INSUFFICIENT_CREDITS, "the ledger's answer, its own"
 
 
 def test_a_payer_has_its_room_back_when_its_workflows_have_ended() -> None:
     bench = Bench(settings=Settings(workflows_per_actor_max=1))
-    bench.publish()
-    bench.gate.commit()
-    bench.cancel()
-    bench.gate.commit()
-    bench.publish(workflow_id=wid("w2"))
-    bench.gate.commit()
+    bench.publish_and_commit()
+    bench.cancel_and_commit()
+    bench.publish_and_commit(workflow_id=wid("w2"))
     assert isinstance(bench.replies[-1], PublishReply)
     bench.adopt_all()
     bench.gate.commit()
@@ -127,8 +122,7 @@ def test_publish_is_refused_while_as_many_dispatches_wait_as_may() -> None:
     assert bench.replies[0].retry_after_s == 1
     assert not bench.gate.waiting, "nothing is stored or held"
     bench.outbox.waiting = 4
-    bench.publish()
-    bench.gate.commit()
+    bench.publish_and_commit()
     assert isinstance(bench.replies[1], PublishReply)
 
 
@@ -148,19 +142,16 @@ def test_dispatches_that_are_being_committed_wait_too() -> None:
 def test_dispatches_of_a_refused_publish_do_not_wait() -> None:
     bench = Bench(dispatches_max=1, deposit=5)
     for number in range(2):
-        bench.publish(workflow_id=wid(f"w{number}"))
-        bench.gate.commit()
+        bench.publish_and_commit(workflow_id=wid(f"w{number}"))
     codes = [reply.code for reply in bench.replies]
     assert codes == [ErrorCode.INSUFFICIENT_CREDITS] * 2
 
 
 def test_children_of_what_was_accepted_are_let_in_however_much_waits() -> None:
     bench = Bench(dispatches_max=1)
-    bench.publish()
-    bench.gate.commit()
+    bench.publish_and_commit()
     bench.outbox.waiting = 1
-    bench.deliver(bench.outbox.sent[0])
-    bench.gate.commit()
+    bench.deliver_and_commit(bench.outbox.sent[0])
     assert [order.node for order in bench.outbox.sent] == ["a", "b"]
 
 
@@ -211,11 +202,9 @@ def test_a_publish_refused_for_an_unforeseen_reason_is_looked_for_in_the_rows() 
 
 def test_runner_whose_shard_was_taken_drops_it_and_sends_nothing() -> None:
     bench = Bench()
-    bench.publish()
-    bench.gate.commit()
+    bench.publish_and_commit()
     bench.new_runner()
-    bench.deliver(bench.outbox.sent[0])
-    bench.gate.commit()
+    bench.deliver_and_commit(bench.outbox.sent[0])
     assert bench.lost == [(SHARD, 1)]
     assert len(bench.outbox.sent) == 1
     assert not bench.runner.is_driving(FIRST)
@@ -232,8 +221,7 @@ def test_before_a_publish_is_known_to_be_stored_nothing_else_is_decided() -> Non
     assert len(bench.gate.waiting) == 1, "the publish alone"
     assert [reply.code for reply in bench.replies] == [ErrorCode.OVERLOADED] * 2
     bench.gate.commit()
-    bench.cancel()
-    bench.gate.commit()
+    bench.cancel_and_commit()
     assert bench.status() == "cancelled"
 
 
@@ -248,8 +236,7 @@ def wide(parents: int, children: int) -> Shape:
 def test_a_step_s_orders_are_sent_in_turns_of_the_loop(parents: int, most: int) -> None:
     """900 children of 85 parents held the loop for 100 ms."""
     bench = Bench(deposit=10**12)
-    bench.publish(wide(parents, 400))
-    bench.gate.commit()
+    bench.publish_and_commit(wide(parents, 400))
     roots, bench.outbox.sent = bench.outbox.sent, []
     for order in roots:
         bench.deliver(order)
@@ -262,18 +249,15 @@ def test_a_step_s_orders_are_sent_in_turns_of_the_loop(parents: int, most: int) 
 def half_sent_bench() -> Bench:
     """Return a bench with a root's 400 children, of which the first have been sent."""
     bench = Bench(deposit=10**12)
-    bench.publish(wide(1, 400))
-    bench.gate.commit()
-    bench.deliver(bench.outbox.sent[0])
-    bench.gate.commit()
+    bench.publish_and_commit(wide(1, 400))
+    bench.deliver_and_commit(bench.outbox.sent[0])
     return bench
 
 
 def test_what_waits_for_its_turn_is_not_sent_for_a_workflow_that_has_ended() -> None:
     bench = half_sent_bench()
     sent = len(bench.outbox.sent)
-    bench.cancel()
-    bench.gate.commit()
+    bench.cancel_and_commit()
     bench.clock.run_until(bench.clock.now_ms() + 1_000)
     assert len(bench.outbox.sent) == sent < 400
     assert len(bench.outbox.aborted) == sent - 1
@@ -286,8 +270,7 @@ def test_an_agent_that_is_revoked_before_its_turn_gets_no_order() -> None:
     revoked = sent[-1].agent_did
     row = {"did": revoked, "expires_ms": None, "ended_ms": None}
     bench.directory.revocations.apply_rows([row])
-    bench.clock.run_until(bench.clock.now_ms())
-    bench.gate.commit()
+    bench.run_until(bench.clock.now_ms())
     bench.clock.run_until(bench.clock.now_ms())
     later = bench.outbox.sent[len(sent) :]
     assert {order.node for order in [*sent[1:], *later]} == {f"c{n}" for n in range(400)}
@@ -307,14 +290,12 @@ def test_workflow_that_is_not_driven_here_is_not_said_to_have_ended() -> None:
 def test_late_answer_leaves_the_open_order_alone() -> None:
     """The deadline still aborts the second attempt after the first was answered twice."""
     bench = Bench()
-    bench.publish()
-    bench.gate.commit()
+    bench.publish_and_commit()
     lost = Failure(NodeErrorCode.AGENT_ERROR, "lost", Verdict.LOST)
     now_ms = bench.clock.now_ms()
     for _ in range(2):
         bench.runner.receive(wid("w1"), AttemptFailed("a", 1, lost, now_ms, now_ms))
         bench.gate.commit()
     assert [order.attempt for order in bench.outbox.sent] == [1, 2]
-    bench.cancel()
-    bench.gate.commit()
+    bench.cancel_and_commit()
     assert [order.attempt for order, _ in bench.outbox.aborted] == [2]

@@ -10,8 +10,7 @@ from tests.simulation.shapes import Shape
 def running(shape: Shape = CHAIN) -> Bench:
     """Return a bench whose first node is open at its agent."""
     bench = Bench()
-    bench.publish(shape, watcher="gateway")
-    bench.gate.commit()
+    bench.publish_and_commit(shape, watcher="gateway")
     return bench
 
 
@@ -19,9 +18,7 @@ def give(bench: Bench) -> None:
     """Let another runner take the shard over, as an owner does after its Give."""
     for _ in bench.runner.shards.drop([SHARD], is_told=False):
         pass
-    bench.runner = bench.new_runner()
-    bench.adopt_all()
-    bench.gate.commit()
+    bench.restart_and_commit()
 
 
 def test_a_shard_is_idle_between_two_calls() -> None:
@@ -49,9 +46,7 @@ def test_a_step_that_is_under_way_when_its_shard_is_given_sends_nothing() -> Non
         pass
     bench.gate.commit()
     assert [order.node for order in bench.outbox.sent] == ["a"], "the next owner sends the next"
-    bench.runner = bench.new_runner()
-    bench.adopt_all()
-    bench.gate.commit()
+    bench.restart_and_commit()
     assert [order.node for order in bench.outbox.sent][:2] == ["a", "b"]
 
 
@@ -69,8 +64,7 @@ def test_what_an_agent_has_accepted_is_no_open_call_and_stays_with_its_rows() ->
 
 def test_an_accepted_verification_is_open_because_no_row_tells_of_it() -> None:
     bench = running(VERIFIED)
-    bench.deliver(bench.outbox.sent[0])
-    bench.gate.commit()
+    bench.deliver_and_commit(bench.outbox.sent[0])
     began_ms = bench.clock.now_ms()
     bench.runner.receive(FIRST, AttemptAccepted("a", 1, began_ms, began_ms + 5, 1))
     assert not bench.runner.shards.is_idle(SHARD)

@@ -39,8 +39,7 @@ def published() -> Bench:
     """Return a bench with two workflows at their first node."""
     bench = Bench()
     bench.publish()
-    bench.publish(workflow_id=wid("w2"))
-    bench.gate.commit()
+    bench.publish_and_commit(workflow_id=wid("w2"))
     return bench
 
 
@@ -53,8 +52,7 @@ def quarantined() -> Bench:
     """Return a bench whose first workflow was quarantined by a refused step."""
     bench = published()
     damaged(bench)
-    bench.deliver(bench.outbox.sent[0])
-    bench.gate.commit()
+    bench.deliver_and_commit(bench.outbox.sent[0])
     assert_only_the_first_is_quarantined(bench)
     return bench
 
@@ -73,8 +71,7 @@ def finish_the_other(bench: Bench) -> None:
     """Drive the second workflow to its end."""
     while bench.runner.is_driving(wid("w2")):
         order = [order for order in bench.outbox.sent if order.workflow_id == wid("w2")][-1]
-        bench.deliver(order)
-        bench.gate.commit()
+        bench.deliver_and_commit(order)
     assert bench.model.workflows[wid("w2")]["status"] == "success"
 
 
@@ -121,8 +118,7 @@ def test_steps_behind_a_refused_one_are_dropped() -> None:
     bench = Bench()
     nodes = {name: {"capabilityId": CAPABILITIES[1]} for name in "ab"}
     bench.publish(compiled({"nodes": nodes}))
-    bench.publish(workflow_id=wid("w2"))
-    bench.gate.commit()
+    bench.publish_and_commit(workflow_id=wid("w2"))
     damaged(bench)
     for order in bench.outbox.sent[:2]:
         bench.deliver(order)
@@ -146,10 +142,8 @@ def test_exception_in_the_callback_of_a_commit_quarantines_its_workflow() -> Non
     bench.outbox = RaisingOutbox()
     bench.runner = bench.new_runner()
     bench.publish()
-    bench.publish(workflow_id=wid("w2"))
-    bench.gate.commit()
-    bench.deliver(bench.outbox.sent[0])
-    bench.gate.commit()
+    bench.publish_and_commit(workflow_id=wid("w2"))
+    bench.deliver_and_commit(bench.outbox.sent[0])
     assert_only_the_first_is_quarantined(bench)
     assert bench.model.trust.quarantined == {wid("w1"): "STEP_FAILED"}
     assert bench.runner.statistics().raised == 1
@@ -166,8 +160,7 @@ def spoilt(bench: Bench) -> None:
 def test_exception_while_a_result_is_heard_quarantines_its_workflow() -> None:
     bench = published()
     spoilt(bench)
-    bench.deliver(bench.outbox.sent[0])
-    bench.gate.commit()
+    bench.deliver_and_commit(bench.outbox.sent[0])
     assert_only_the_first_is_quarantined(bench)
     assert [order.workflow_id for order, _ in bench.outbox.aborted] == []
     finish_the_other(bench)
@@ -212,8 +205,7 @@ def test_exception_while_a_workflow_is_cancelled_quarantines_it_and_is_answered(
     """It left the machine cancelled, the workflow driven, and its money held for ever."""
     bench = published()
     broken_step(bench)
-    bench.cancel()
-    bench.gate.commit()
+    bench.cancel_and_commit()
     assert isinstance(bench.replies[-1], NotYet)
     assert_only_the_first_is_quarantined(bench)
     bench.cancel()
@@ -232,8 +224,7 @@ def test_exception_in_a_timer_quarantines_its_workflow() -> None:
         bench.gate.commit()
         bench.clock.run_until(now_ms)
     spoilt(bench)
-    bench.clock.run_until(now_ms + 40_000)
-    bench.gate.commit()
+    bench.run_until(now_ms + 40_000)
     assert order.attempt == 1
     assert_only_the_first_is_quarantined(bench)
 
@@ -242,8 +233,7 @@ def test_refused_end_of_a_round_quarantines_its_workflow() -> None:
     """It was dropped, and the auction never ended."""
     bench = Bench()
     bench.publish(auctioned_shape(0))
-    bench.publish(workflow_id=wid("w2"))
-    bench.gate.commit()
+    bench.publish_and_commit(workflow_id=wid("w2"))
     asked: list[Command] = []
     bench.clock.run_until(bench.clock.now_ms() + 60_000, while_not=lambda: bool(bench.gate.waiting))
     while bench.gate.waiting:
@@ -258,9 +248,7 @@ def test_refused_end_of_a_round_quarantines_its_workflow() -> None:
 def test_rows_that_cannot_be_restored_quarantine_their_workflow() -> None:
     bench = published()
     bench.model.workflows[wid("w1")]["manifest"] = "{}"
-    bench.runner = bench.new_runner()
-    bench.adopt_all()
-    bench.gate.commit()
+    bench.restart_and_commit()
     assert_only_the_first_is_quarantined(bench)
     assert bench.model.trust.quarantined == {wid("w1"): "NOT_RESTORABLE"}
     finish_the_other(bench)
@@ -283,8 +271,7 @@ def test_deadline_ends_a_quarantined_workflow_and_returns_its_money() -> None:
     bench = quarantined()
     before_micro = bench.model.balances[f"wallet:{PAYER}"]
     deadline_ms = bench.model.workflows[wid("w1")]["deadline_ms"]
-    bench.clock.run_until(deadline_ms)
-    bench.gate.commit()
+    bench.run_until(deadline_ms)
     reread(bench)
     assert bench.status() == "timeout"
     assert bench.model.balances[f"wallet:{PAYER}"] > before_micro
@@ -295,9 +282,7 @@ def test_deadline_ends_a_quarantined_workflow_and_returns_its_money() -> None:
 def test_workflow_that_cannot_be_restored_can_be_cancelled() -> None:
     bench = published()
     bench.model.workflows[wid("w1")]["manifest"] = "{}"
-    bench.runner = bench.new_runner()
-    bench.adopt_all()
-    bench.gate.commit()
+    bench.restart_and_commit()
     bench.cancel()
     reread(bench)
     assert isinstance(bench.replies[-1], CancelReply)
@@ -309,21 +294,19 @@ def test_resumed_workflow_whose_cause_stays_is_quarantined_again() -> None:
     bench = quarantined()
     resume(bench)
     reread(bench)
-    bench.deliver([order for order in bench.outbox.sent if order.workflow_id == wid("w1")][-1])
-    bench.gate.commit()
+    bench.deliver_and_commit(
+        [order for order in bench.outbox.sent if order.workflow_id == wid("w1")][-1]
+    )
     assert_only_the_first_is_quarantined(bench)
 
 
 def test_restarted_owner_repeats_nothing_of_a_quarantined_workflow() -> None:
     bench = quarantined()
     sent = len([order for order in bench.outbox.sent if order.workflow_id == wid("w1")])
-    bench.runner = bench.new_runner()
-    bench.adopt_all()
-    bench.gate.commit()
+    bench.restart_and_commit()
     assert_only_the_first_is_quarantined(bench)
     assert len([order for order in bench.outbox.sent if order.workflow_id == wid("w1")]) == sent
-    bench.clock.run_until(bench.model.workflows[wid("w1")]["deadline_ms"])
-    bench.gate.commit()
+    bench.run_until(bench.model.workflows[wid("w1")]["deadline_ms"])
     reread(bench)
     assert bench.status() == "timeout", "its deadline is kept across the restart"
 
@@ -332,8 +315,7 @@ def test_end_that_is_refused_is_tried_again_and_not_in_a_loop() -> None:
     bench = quarantined()
     deadline_ms = bench.model.workflows[wid("w1")]["deadline_ms"]
     for attempt in range(2):
-        bench.clock.run_until(deadline_ms + attempt * END_RETRY_MS)
-        bench.gate.commit()
+        bench.run_until(deadline_ms + attempt * END_RETRY_MS)
         assert bench.unsure.pop() == wid("w1")
         assert not bench.unsure
         bench.adopt_all()
@@ -353,8 +335,7 @@ def test_rows_that_allow_no_end_at_all_are_read_again_for_it() -> None:
     bench.cancel()
     reread(bench)
     assert bench.replies[-1].code is ErrorCode.INTERNAL_ERROR
-    bench.clock.run_until(bench.model.workflows[wid("w1")]["deadline_ms"] + END_RETRY_MS)
-    bench.gate.commit()
+    bench.run_until(bench.model.workflows[wid("w1")]["deadline_ms"] + END_RETRY_MS)
     node["status"] = known
     reread(bench)
     assert bench.status() == "timeout"
@@ -373,11 +354,9 @@ def test_result_for_a_quarantined_workflow_is_told_to_come_again() -> None:
 def test_quarantined_workflows_count_against_the_bound() -> None:
     bench = Bench(settings=Settings(workflows_per_actor_max=2))
     bench.publish()
-    bench.publish(VERIFIED, workflow_id=wid("w2"))
-    bench.gate.commit()
+    bench.publish_and_commit(VERIFIED, workflow_id=wid("w2"))
     damaged(bench)
-    bench.deliver(bench.outbox.sent[0])
-    bench.gate.commit()
+    bench.deliver_and_commit(bench.outbox.sent[0])
     bench.publish(workflow_id=wid("w3"))
     assert bench.replies[-1].code is ErrorCode.OVERLOADED
 
@@ -387,8 +366,7 @@ def test_rows_read_before_a_quarantine_do_not_start_the_workflow_again() -> None
     with bench.runner.reads.open() as changed_ids:
         rows = bench.model.unfinished([SHARD])
         damaged(bench)
-        bench.deliver(bench.outbox.sent[0])
-        bench.gate.commit()
+        bench.deliver_and_commit(bench.outbox.sent[0])
         for stored in rows:
             bench.runner.restore_stored(stored, changed_ids)
     bench.gate.commit()
