@@ -27,6 +27,7 @@ from core.workflow.events import (
 )
 from federation.name_resolver import NameResolver
 from tests.actors.orders import order_to, serving
+from tests.platform.waiting import until
 
 ORDERS = 60
 
@@ -114,6 +115,28 @@ class Machines:
 
         order = self.orders[node] = self.order(node, attempt, path=path)
         self.spreads["a"].send(order, receive)
+
+    async def send_and_hear(self, count: int, *, path: str = "/node") -> None:
+        """Send the orders `n0`, `n1`, … and return when each has an event."""
+        for number in range(count):
+            self.send(f"n{number}", path=path)
+        await until(lambda: len(self.heard) == count)
+
+    async def hold(self, count: int, *, path: str = "/node") -> None:
+        """Send the orders `n0`, `n1`, … and return when the agent holds all of them."""
+        self.gate.clear()
+        for number in range(count):
+            self.send(f"n{number}", path=path)
+        await until(lambda: len(self.seen) == count)
+
+    async def wait_idle(self) -> None:
+        """Return when no machine has a call that is open."""
+        await until(lambda: not any(d.statistics().in_flight for d in self.dispatchers.values()))
+
+    def release_all(self) -> None:
+        """Free the places of all accepted orders."""
+        for order in self.orders.values():
+            self.spreads["a"].release(order)
 
     def order(self, node: str, attempt: int = 1, *, path: str = "/node") -> DispatchOrder:
         """Return an order to the agent."""

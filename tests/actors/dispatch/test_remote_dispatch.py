@@ -38,9 +38,7 @@ def encoded(*messages: OrderMessage) -> list[bytes]:
 
 async def test_each_machine_sends_its_share() -> None:
     async with three_machines() as machines:
-        for number in range(ORDERS):
-            machines.send(f"n{number}")
-        await until(lambda: len(machines.heard) == ORDERS)
+        await machines.send_and_hear(ORDERS)
         sent = [dispatcher.statistics().sent for dispatcher in machines.dispatchers.values()]
         assert sent == [ORDERS // 3] * 3
         assert set(machines.seen.values()) == {1}
@@ -57,9 +55,7 @@ async def test_every_order_is_answered_once_over_a_bad_wire(chances: dict[str, f
             machines.send(f"n{number}")
             await asyncio.sleep(0)
         await until(lambda: len(machines.heard) == ORDERS)
-        await until(
-            lambda: all(not d.statistics().in_flight for d in machines.dispatchers.values())
-        )
+        await machines.wait_idle()
         assert all(len(events) == 1 for events in machines.heard.values())
         assert all(isinstance(events[0], AttemptSucceeded) for events in machines.heard.values())
         if chances.keys() == {"repeated"}:
@@ -72,10 +68,7 @@ async def test_orders_of_a_machine_that_is_gone_or_new_are_lost_at_once(
 ) -> None:
     """A process that was started anew under its old name knows nothing of what it had accepted."""
     async with three_machines() as machines:
-        machines.gate.clear()
-        for number in range(3):
-            machines.send(f"n{number}")
-        await until(lambda: len(machines.seen) == 3)
+        await machines.hold(3)
         await machines.dispatchers["b"].close()  # its process died: no reply will ever come
         machines.dispatchers["b"] = machines.dispatchers["c"]
         machines.introduce(**after)
@@ -89,9 +82,7 @@ async def test_a_machine_that_cannot_be_reached_is_avoided_for_a_while() -> None
     """Lost attempts are repeated at once: without a pause they would run in a circle."""
     async with three_machines() as machines:
         machines.wire.is_cut = True
-        for number in range(ORDERS):
-            machines.send(f"n{number}")
-        await until(lambda: len(machines.heard) == ORDERS)
+        await machines.send_and_hear(ORDERS)
         assert max(int(key.partition("#")[2]) for key in machines.seen) <= 4
 
 
@@ -111,15 +102,12 @@ async def test_accepted_orders_hold_their_places_where_they_were_sent_until_they
     chances: dict[str, float],
 ) -> None:
     async with three_machines(**chances) as machines:
-        for number in range(9):
-            machines.send(f"n{number}", path="/later")
-        await until(lambda: len(machines.heard) == 9)
+        await machines.send_and_hear(9, path="/later")
         assert all(type(events[0]) is AttemptAccepted for events in machines.heard.values())
         if not chances:
             assert machines.accepted() == {"a": 3, "b": 3, "c": 3}
         assert sum(machines.accepted().values()) >= 9
-        for order in machines.orders.values():
-            machines.spreads["a"].release(order)
+        machines.release_all()
         await until(lambda: sum(machines.accepted().values()) == 0)
 
 
@@ -128,39 +116,28 @@ async def test_accepted_orders_of_a_machine_that_is_gone_hold_their_places_at_th
     after: dict[str, int],
 ) -> None:
     async with three_machines() as machines:
-        for number in range(3):
-            machines.send(f"n{number}", path="/later")
-        await until(lambda: len(machines.heard) == 3)
+        await machines.send_and_hear(3, path="/later")
         machines.introduce(**after)
         assert machines.accepted()["a"] == 2, "its own and the one that was at b"
         assert [len(events) for events in machines.heard.values()] == [1, 1, 1], "none is lost"
-        for order in machines.orders.values():
-            machines.spreads["a"].release(order)
+        machines.release_all()
         await until(lambda: machines.accepted()["a"] == machines.accepted()["c"] == 0)
 
 
 async def test_places_held_for_an_owner_that_was_started_anew_are_free() -> None:
     """It takes the places of what it restores itself."""
     async with three_machines() as machines:
-        for number in range(3):
-            machines.send(f"n{number}", path="/later")
-        await until(lambda: len(machines.heard) == 3)
+        await machines.send_and_hear(3, path="/later")
         machines.introduce(a=2, b=1, c=1)
         assert machines.accepted() == {"a": 1, "b": 0, "c": 0}
 
 
 async def test_an_order_that_ended_before_its_acceptance_was_heard_holds_nothing() -> None:
     async with three_machines() as machines:
-        machines.gate.clear()
-        for number in range(3):
-            machines.send(f"n{number}", path="/later")
-        await until(lambda: len(machines.seen) == 3)
-        for order in machines.orders.values():
-            machines.spreads["a"].release(order)
+        await machines.hold(3, path="/later")
+        machines.release_all()
         machines.gate.set()
-        await until(
-            lambda: all(d.statistics().in_flight == 0 for d in machines.dispatchers.values())
-        )
+        await machines.wait_idle()
         await until(lambda: sum(machines.accepted().values()) == 0)
         assert set(machines.heard) == {"n0"}, "the reply to its own machine's order is delivered"
 
@@ -173,17 +150,12 @@ async def test_an_abort_closes_the_request_at_the_machine_that_sent_it(
 ) -> None:
     """Its socket and the agent's place were taken until the reply, 30 days at most."""
     async with three_machines() as machines:
-        machines.gate.clear()
-        for number in range(6):
-            machines.send(f"n{number}")
-        await until(lambda: len(machines.seen) == 6)
+        await machines.hold(6)
         for name, chance in chances.items():
             setattr(machines.wire, name, chance)
         for order in machines.orders.values():
             machines.spreads["a"].abort(order, "user_request")
-        await until(
-            lambda: all(d.statistics().in_flight == 0 for d in machines.dispatchers.values())
-        )
+        await machines.wait_idle()
         assert not machines.heard
         assert set(machines.seen.values()) == {1}
 
@@ -238,17 +210,12 @@ async def test_a_receiver_that_aborts_another_lost_order_keeps_no_third_from_bei
 async def test_replies_are_kept_for_a_machine_out_of_reach_however_many_wait() -> None:
     """They follow from accepted orders: one that was refused was lost, and its node hung."""
     async with three_machines() as machines:
-        machines.gate.clear()
-        for number in range(12):
-            machines.send(f"n{number}")
-        await until(lambda: len(machines.seen) == 12)
+        await machines.hold(12)
         machines.wire.is_cut = True
         for name in "bc":
             machines.spreads[name]._peers["a"]._capacity = 1
         machines.gate.set()
-        await until(
-            lambda: all(d.statistics().in_flight == 0 for d in machines.dispatchers.values())
-        )
+        await machines.wait_idle()
         machines.wire.is_cut = False
         await until(lambda: len(machines.heard) == 12)
     assert all(isinstance(events[0], AttemptSucceeded) for events in machines.heard.values())
@@ -273,9 +240,7 @@ async def test_an_event_that_its_owner_cannot_read_is_a_failed_attempt() -> None
     """An owner of an older version would wait for it until the workflow's deadline."""
     async with three_machines() as machines:
         machines.wire.newer = b"AttemptSucceeded", b"AttemptSurpassed"
-        for number in range(3):
-            machines.send(f"n{number}")
-        await until(lambda: len(machines.heard) == 3)
+        await machines.send_and_hear(3)
         failures = [machines.heard[node][0] for node in ("n1", "n2")]
         assert all(isinstance(event, AttemptFailed) for event in failures), failures
         assert all(
@@ -287,9 +252,7 @@ async def test_an_event_that_its_owner_cannot_read_is_a_failed_attempt() -> None
 async def test_an_acceptance_that_its_owner_cannot_read_holds_no_place() -> None:
     async with three_machines() as machines:
         machines.wire.newer = b"AttemptAccepted", b"AttemptAdmitted"
-        for number in range(3):
-            machines.send(f"n{number}", path="/later")
-        await until(lambda: len(machines.heard) == 3)
+        await machines.send_and_hear(3, path="/later")
         await until(lambda: machines.accepted() == {"a": 1, "b": 0, "c": 0})
         assert [type(machines.heard[node][0]) for node in ("n0", "n1", "n2")] == [
             AttemptAccepted,
@@ -301,9 +264,7 @@ async def test_an_acceptance_that_its_owner_cannot_read_holds_no_place() -> None
 async def test_an_order_that_the_other_machine_cannot_read_is_sent_from_here() -> None:
     async with three_machines() as machines:
         machines.wire.newer = b"\xa4Send", b"\xa4Pass"
-        for number in range(ORDERS):
-            machines.send(f"n{number}")
-        await until(lambda: len(machines.heard) == ORDERS)
+        await machines.send_and_hear(ORDERS)
         assert all(isinstance(events[0], AttemptSucceeded) for events in machines.heard.values())
         assert [one.statistics().sent for one in machines.dispatchers.values()] == [ORDERS, 0, 0]
 
@@ -327,19 +288,14 @@ async def test_an_order_that_cannot_travel_ends_here() -> None:
 async def test_an_acceptance_that_nobody_waits_for_frees_its_place() -> None:
     """The owner's process is new; the other machine has not heard of that yet."""
     async with three_machines() as machines:
-        machines.gate.clear()
-        for number in range(3):
-            machines.send(f"n{number}", path="/later")
-        await until(lambda: len(machines.seen) == 3)
+        await machines.hold(3, path="/later")
         local = machines.dispatchers["a"]
         machines.spreads["a"] = RemoteDispatch(
             local, "a", now_ms=LoopClock().now_ms, is_always=True
         )
         machines.introduce(a=1, b=1, c=1)
         machines.gate.set()
-        await until(
-            lambda: all(d.statistics().in_flight == 0 for d in machines.dispatchers.values())
-        )
+        await machines.wait_idle()
         await until(lambda: machines.accepted()["b"] == machines.accepted()["c"] == 0)
 
 
@@ -354,10 +310,7 @@ async def test_events_for_a_member_that_is_not_known_for_a_while_reach_it_later(
     It waited for them until its workflow's deadline.
     """
     async with three_machines() as machines:
-        machines.gate.clear()
-        for number in range(3):
-            machines.send(f"n{number}")
-        await until(lambda: len(machines.seen) == 3)
+        await machines.hold(3)
         only(machines, "b", "c")
         machines.gate.set()
         await until(lambda: machines.dispatchers["b"].statistics().in_flight == 0)
@@ -389,8 +342,7 @@ async def test_accepted_orders_are_no_open_calls() -> None:
             machines.send(f"n{number}", path="/later")
         await until(lambda: machines.accepted() == {"a": 1, "b": 1, "c": 1})
         await until(lambda: all(not one.open_calls for one in machines.spreads.values()))
-        for order in machines.orders.values():
-            machines.spreads["a"].release(order)
+        machines.release_all()
         await until(lambda: machines.accepted() == {"a": 0, "b": 0, "c": 0})
         assert machines.spreads["a"].open_calls == 0
 
