@@ -145,6 +145,11 @@ class Cluster:
         await self.answering.wait()
         return Outcome(OutcomeStatus.APPLIED, result)
 
+    async def renew_and_settle(self) -> None:
+        """Renew once, and let the moves that follow end."""
+        await self.member.renew_once()
+        await self.settle()
+
     async def settle(self) -> None:
         """Let the moves under way end."""
         for _ in range(20):
@@ -152,17 +157,34 @@ class Cluster:
 
     async def join(self) -> None:
         """Renew until everything that is to be taken is taken."""
-        await self.member.renew_once()
-        await self.settle()
-        await self.member.renew_once()
-        await self.settle()
+        for _ in range(2):
+            await self.renew_and_settle()
         self.work.did.clear()
+
+    async def moved(self, shard: int, to: str, epoch: int) -> None:
+        """Renew when a shard has another holder."""
+        self.shards[shard] = HeldShard(to, epoch)
+        self.version += 1
+        await self.member.renew_once()
+
+
+async def joined(*others: str) -> Cluster:
+    """Return a cluster whose member has taken what it is to hold."""
+    cluster = Cluster(*others)
+    await cluster.join()
+    return cluster
+
+
+async def joined_by_another() -> Cluster:
+    """Return a cluster whose member holds every shard, with a second one that has just joined."""
+    cluster = await joined()
+    cluster.members = Cluster("you").members
+    return cluster
 
 
 async def test_a_lone_member_takes_all_shards_and_restores_them_once() -> None:
     cluster = Cluster()
-    await cluster.member.renew_once()
-    await cluster.settle()
+    await cluster.renew_and_settle()
     await cluster.member.renew_once()
     assert len(cluster.held) == SHARDS
     assert cluster.work.did == [("taken", list(range(SHARDS)))]
@@ -170,12 +192,9 @@ async def test_a_lone_member_takes_all_shards_and_restores_them_once() -> None:
 
 
 async def test_a_new_member_is_given_its_share_a_few_at_a_time() -> None:
-    cluster = Cluster()
-    await cluster.join()
-    cluster.members = Cluster("you").members
+    cluster = await joined_by_another()
     for _ in range(SHARDS):
-        await cluster.member.renew_once()
-        await cluster.settle()
+        await cluster.renew_and_settle()
     assert len(cluster.gave) == SHARDS - len(cluster.held)
     assert 90 <= len(cluster.gave) <= 166
     assert {kind for kind, _ in cluster.work.did} == {"froze"}
@@ -184,9 +203,7 @@ async def test_a_new_member_is_given_its_share_a_few_at_a_time() -> None:
 
 
 async def test_a_shard_with_open_calls_is_given_when_they_end_or_after_the_drain_time() -> None:
-    cluster = Cluster()
-    await cluster.join()
-    cluster.members = Cluster("you").members
+    cluster = await joined_by_another()
     targets = target_addresses(["me", "you"])
     ends, stays, *_ = (shard for shard, target in enumerate(targets) if target == "you")
     cluster.work.busy = {ends, stays}
@@ -199,19 +216,15 @@ async def test_a_shard_with_open_calls_is_given_when_they_end_or_after_the_drain
     assert ends not in cluster.held, "it was not looked for before the next renewal"
     assert stays in cluster.held
     cluster.now_ms += 10_000
-    await cluster.member.renew_once()
-    await cluster.settle()
+    await cluster.renew_and_settle()
     assert stays not in cluster.held
     await cluster.member.close()
 
 
 async def test_a_shard_is_given_when_all_of_its_commands_have_an_outcome() -> None:
-    cluster = Cluster()
-    await cluster.join()
-    cluster.members = Cluster("you").members
+    cluster = await joined_by_another()
     cluster.work.settling.clear()
-    await cluster.member.renew_once()
-    await cluster.settle()
+    await cluster.renew_and_settle()
     assert cluster.held.frozen()
     assert not cluster.gave
     cluster.work.settling.set()
@@ -241,8 +254,7 @@ async def test_sending_is_allowed_from_the_time_a_renewal_was_sent() -> None:
 
 
 async def test_a_fenced_member_goes_on_when_a_renewal_is_acknowledged() -> None:
-    cluster = Cluster()
-    await cluster.join()
+    cluster = await joined()
     cluster.error = ServiceError(ErrorCode.LEDGER_UNAVAILABLE, "away")
     cluster.now_ms = SELF_FENCE_MS + 1
     await cluster.member.renew_once()
@@ -273,23 +285,20 @@ async def test_renewals_go_on_at_intervals_while_one_is_not_answered() -> None:
 
 
 async def test_a_member_that_the_ledger_does_not_know_ends() -> None:
-    cluster = Cluster()
-    await cluster.join()
+    cluster = await joined()
     cluster.is_known = False
     await cluster.member.renew_once()
     assert len(cluster.ended) == 1
 
 
 async def test_a_draining_member_gives_everything_and_tells_when_no_call_is_open() -> None:
-    cluster = Cluster("you")
-    await cluster.join()
+    cluster = await joined("you")
     ready = cluster.members
     own = replace(ready[0], state=MemberState.DRAINING)
     cluster.members = (own, *ready[1:])
     cluster.work.calls = 2
     while len(cluster.held):
-        await cluster.member.renew_once()
-        await cluster.settle()
+        await cluster.renew_and_settle()
         assert not cluster.renewals[-1].is_drained
     await cluster.member.renew_once()
     assert (cluster.renewals[-1].open_calls, cluster.renewals[-1].is_drained) == (2, False)
@@ -303,27 +312,19 @@ async def test_a_draining_member_gives_everything_and_tells_when_no_call_is_open
 
 
 async def test_a_shard_that_is_taken_again_under_a_newer_epoch_is_restored_anew() -> None:
-    cluster = Cluster()
-    await cluster.join()
-    cluster.shards[9] = HeldShard("me", 5)
-    cluster.version += 1
-    await cluster.member.renew_once()
+    cluster = await joined()
+    await cluster.moved(9, "me", 5)
     assert cluster.work.did == [("lost", [9]), ("taken", [9])]
     assert cluster.held.epoch(9) == 5
 
 
 async def test_a_refused_give_does_not_restore_a_shard_that_is_lost() -> None:
-    cluster = Cluster()
-    await cluster.join()
-    cluster.members = Cluster("you").members
+    cluster = await joined_by_another()
     cluster.refusal = ErrorCode.CONFLICT
     cluster.answering.clear()
-    await cluster.member.renew_once()
-    await cluster.settle()
+    await cluster.renew_and_settle()
     (shard, *_) = cluster.held.frozen()
-    cluster.shards[shard] = HeldShard("you", 2)
-    cluster.version += 1
-    await cluster.member.renew_once()
+    await cluster.moved(shard, "you", 2)
     cluster.answering.set()
     await cluster.settle()
     assert ("lost", [shard]) in cluster.work.did
@@ -332,14 +333,11 @@ async def test_a_refused_give_does_not_restore_a_shard_that_is_lost() -> None:
 
 
 async def test_a_give_that_gave_nothing_is_a_loss() -> None:
-    cluster = Cluster()
-    await cluster.join()
-    cluster.members = Cluster("you").members
+    cluster = await joined_by_another()
     for shard in range(SHARDS):
         cluster.shards[shard] = HeldShard("you", 2)
     version, cluster.version = cluster.version, cluster.version
-    await cluster.member.renew_once()
-    await cluster.settle()
+    await cluster.renew_and_settle()
     assert version < cluster.version, "it has tried: the map that it knew was older"
     assert {kind for kind, _ in cluster.work.did} == {"froze", "lost"}
 
@@ -348,8 +346,7 @@ async def test_a_repeated_refusal_of_a_move_is_a_refusal() -> None:
     """Found by the simulation: its first answer was lost, and the repeat has no result."""
     cluster = Cluster()
     cluster.refusal, cluster.status = ErrorCode.FORBIDDEN, OutcomeStatus.REPEATED
-    await cluster.member.renew_once()
-    await cluster.settle()
+    await cluster.renew_and_settle()
     assert cluster.work.did == []
     cluster.refusal, cluster.status = None, OutcomeStatus.APPLIED
     await cluster.join()
@@ -372,9 +369,7 @@ async def test_a_ledger_that_is_behind_is_not_believed() -> None:
 
 
 async def test_the_next_shard_is_given_when_one_has_gone_without_a_renewal() -> None:
-    cluster = Cluster()
-    await cluster.join()
-    cluster.members = Cluster("you").members
+    cluster = await joined_by_another()
     await cluster.member.renew_once()
     await until(lambda: len(cluster.gave) > 2 * GIVES_MAX)
 
@@ -382,8 +377,7 @@ async def test_the_next_shard_is_given_when_one_has_gone_without_a_renewal() -> 
 async def test_a_member_is_not_drained_while_a_move_is_under_way() -> None:
     cluster = Cluster("you")
     cluster.answering.clear()
-    await cluster.member.renew_once()
-    await cluster.settle()
+    await cluster.renew_and_settle()
     own = replace(cluster.members[0], state=MemberState.DRAINING)
     cluster.members = (own, *cluster.members[1:])
     cluster.version = 1  # of a map from before its Take
@@ -411,12 +405,9 @@ async def test_a_renewal_without_an_answer_delays_no_other() -> None:
 
 
 async def test_a_member_that_closes_thaws_nothing_that_it_may_have_given() -> None:
-    cluster = Cluster()
-    await cluster.join()
-    cluster.members = Cluster("you").members
+    cluster = await joined_by_another()
     cluster.answering.clear()
-    await cluster.member.renew_once()
-    await cluster.settle()
+    await cluster.renew_and_settle()
     frozen = cluster.held.frozen()
     await cluster.member.close()
     assert frozen
@@ -426,12 +417,9 @@ async def test_a_member_that_closes_thaws_nothing_that_it_may_have_given() -> No
 
 async def test_a_stale_command_of_a_shard_that_is_being_given_is_no_loss() -> None:
     """A command that was refused in the batch of the Give; its outcome is heard first."""
-    cluster = Cluster()
-    await cluster.join()
-    cluster.members = Cluster("you").members
+    cluster = await joined_by_another()
     cluster.answering.clear()
-    await cluster.member.renew_once()
-    await cluster.settle()
+    await cluster.renew_and_settle()
     (giving, *_) = [one for one in cluster.commands if isinstance(one, GiveShards)]
     ((shard, epoch),) = giving.shards
     cluster.member.note_stale(shard, epoch)
@@ -444,8 +432,7 @@ async def test_a_stale_command_of_a_shard_that_is_being_given_is_no_loss() -> No
 
 async def test_a_ledger_that_was_replaced_does_not_end_a_member_that_joined_after_it() -> None:
     """It acknowledges renewals for 2 s, and knows no member that the new one has registered."""
-    cluster = Cluster()
-    await cluster.join()
+    cluster = await joined()
     version, cluster.version, cluster.is_known = cluster.version, 0, False
     cluster.now_ms = SELF_FENCE_MS + 1
     await cluster.member.renew_once()
@@ -458,9 +445,7 @@ async def test_a_ledger_that_was_replaced_does_not_end_a_member_that_joined_afte
 
 async def test_a_shard_that_is_being_restored_is_not_given_on() -> None:
     """Found by the simulation: the next member repeated its calls."""
-    cluster = Cluster()
-    await cluster.join()
-    cluster.members = Cluster("you").members
+    cluster = await joined_by_another()
     targets = target_addresses(["me", "you"])
     kept = targets.index("you")
     cluster.work.restoring = {kept}
@@ -469,6 +454,5 @@ async def test_a_shard_that_is_being_restored_is_not_given_on() -> None:
     assert kept in cluster.held
     assert kept not in cluster.held.frozen()
     cluster.work.restoring.clear()
-    await cluster.member.renew_once()
-    await cluster.settle()
+    await cluster.renew_and_settle()
     assert kept not in cluster.held
