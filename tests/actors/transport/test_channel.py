@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -33,28 +34,37 @@ class Destination:
             raise failure
         return [2 * value for value in batch]
 
+    def release(self, count: int) -> None:
+        """Let so many batches go."""
+        for _ in range(count):
+            self.gate.release()
 
-def channel_to(destination: Destination, *, capacity: int = 100) -> Channel[int, int]:
-    """Return a channel with batches of at most three."""
-    return Channel("test", destination.call, capacity=capacity, batch_size=3)
+
+def opened(*, capacity: int = 100) -> tuple[Destination, Channel[int, int], list[Any]]:
+    """Return a destination, a channel there with batches of at most three, and what is heard."""
+    destination = Destination()
+    channel = Channel("test", destination.call, capacity=capacity, batch_size=3)
+    return destination, channel, []
+
+
+def raising(_: object) -> None:
+    """A callback with a defect."""
+    raise RuntimeError("unforeseen")
 
 
 async def test_what_waits_leaves_as_the_next_batch_in_order() -> None:
-    destination = Destination()
-    channel = channel_to(destination)
+    destination, channel, _ = opened()
     first = asyncio.ensure_future(channel.request(1))
     await until(lambda: destination.batches)
     rest = [asyncio.ensure_future(channel.request(value)) for value in (2, 3, 4, 5)]
-    for _ in range(3):
-        destination.gate.release()
+    destination.release(3)
     assert await asyncio.gather(first, *rest) == [2, 4, 6, 8, 10]
     assert destination.batches == [[1], [2, 3, 4], [5]]
     assert destination.in_flight_max == 1
 
 
 async def test_a_full_channel_refuses_and_keeps_what_it_has() -> None:
-    destination = Destination()
-    channel = channel_to(destination, capacity=2)
+    destination, channel, _ = opened(capacity=2)
     waiting = [asyncio.ensure_future(channel.request(value)) for value in (1, 2)]
     await asyncio.sleep(0)
     waiting += [asyncio.ensure_future(channel.request(value)) for value in (3, 4)]
@@ -62,29 +72,25 @@ async def test_a_full_channel_refuses_and_keeps_what_it_has() -> None:
     with pytest.raises(ServiceError) as refusal:
         await channel.request(5)
     assert refusal.value.code is ErrorCode.OVERLOADED
-    destination.gate.release()
-    destination.gate.release()
+    destination.release(2)
     assert await asyncio.gather(*waiting) == [2, 4, 6, 8]
 
 
 async def test_a_failed_call_fails_its_own_batch_only() -> None:
-    destination = Destination()
+    destination, channel, _ = opened()
     destination.failure = ConnectionError("gone")
-    channel = channel_to(destination)
     first = asyncio.ensure_future(channel.request(1))
     await until(lambda: destination.batches)
     second = asyncio.ensure_future(channel.request(2))
     await asyncio.sleep(0)
-    destination.gate.release()
-    destination.gate.release()
+    destination.release(2)
     with pytest.raises(ConnectionError):
         await first
     assert await second == 4
 
 
 async def test_closing_answers_what_is_under_way_and_what_waits() -> None:
-    destination = Destination()
-    channel = channel_to(destination)
+    destination, channel, _ = opened()
     first = asyncio.ensure_future(channel.request(1))
     await until(lambda: destination.batches)
     second = asyncio.ensure_future(channel.request(2))
@@ -99,22 +105,18 @@ async def test_closing_in_the_turn_of_a_request_answers_it_and_leaves_a_channel_
     None
 ):
     """The request was never answered, nor any later one: the sending task had not begun."""
-    destination = Destination()
-    channel = channel_to(destination)
-    heard: list[object] = []
+    destination, channel, heard = opened()
     channel.submit(1, heard.append)
     channel.close()
     assert [type(one) for one in heard] == [ConnectionError]
-    destination.gate.release()
+    destination.release(1)
     async with asyncio.timeout(60):
         assert await channel.request(2) == 4
     assert destination.batches == [[2]]
 
 
 async def test_callback_may_close_the_channel_and_ask_again() -> None:
-    destination = Destination()
-    channel = channel_to(destination)
-    heard: list[object] = []
+    destination, channel, heard = opened()
 
     def closing(_: object) -> None:
         channel.close()
@@ -122,8 +124,7 @@ async def test_callback_may_close_the_channel_and_ask_again() -> None:
 
     for done in (closing, heard.append, heard.append, heard.append):
         channel.submit(1, done)
-    for _ in range(2):
-        destination.gate.release()
+    destination.release(2)
     await until(lambda: len(heard) >= 4)
     assert [type(one) for one in heard[:3]] == [ConnectionError] * 3
     assert heard[3] == 10
@@ -131,9 +132,7 @@ async def test_callback_may_close_the_channel_and_ask_again() -> None:
 
 
 async def test_callback_that_asks_again_when_the_channel_closes_does_not_hold_it_up() -> None:
-    destination = Destination()
-    channel = channel_to(destination)
-    heard: list[object] = []
+    destination, channel, heard = opened()
 
     def again(reply: object) -> None:
         heard.append(reply)
@@ -142,39 +141,26 @@ async def test_callback_that_asks_again_when_the_channel_closes_does_not_hold_it
 
     channel.submit(1, again)
     channel.close()
-    destination.gate.release()
+    destination.release(1)
     await until(lambda: len(heard) >= 2)
     assert heard[1] == 4
 
 
 async def test_callback_that_raises_loses_no_other_reply_and_no_later_batch() -> None:
     """It ended the pump, with up to 999 other outcomes of its batch."""
-    destination = Destination()
-    channel = channel_to(destination)
-    heard: list[object] = []
-
-    def raising(_: object) -> None:
-        raise RuntimeError("unforeseen")
-
+    destination, channel, heard = opened()
     for value in range(9):
         channel.submit(value, raising if value % 3 == 0 else heard.append)
-    for _ in range(3):
-        destination.gate.release()
+    destination.release(3)
     last = asyncio.ensure_future(channel.request(9))
-    destination.gate.release()
+    destination.release(1)
     async with asyncio.timeout(60):
         assert await last == 18
     assert heard == [2, 4, 8, 10, 14, 16]
 
 
 async def test_callback_that_raises_as_the_channel_closes_loses_no_other() -> None:
-    destination = Destination()
-    channel = channel_to(destination)
-    heard: list[object] = []
-
-    def raising(_: object) -> None:
-        raise RuntimeError("unforeseen")
-
+    destination, channel, heard = opened()
     for done in (raising, heard.append, raising, heard.append):
         channel.submit(1, done)
     await until(lambda: destination.batches)
@@ -195,40 +181,33 @@ async def test_batch_is_bounded_by_weight_and_a_large_request_goes_alone() -> No
     )
     sizes = (10, 10, 10, 10, 1, 50, 2, 11, 3, 4)
     asked = [asyncio.ensure_future(channel.request(value)) for value in sizes]
-    for _ in sizes:
-        destination.gate.release()
+    destination.release(len(sizes))
     async with asyncio.timeout(60):
         await asyncio.gather(*asked)
     assert destination.batches == [[10, 10, 10, 10], [1], [50], [2], [11], [3, 4]]
 
 
 async def test_what_follows_from_accepted_work_is_never_refused() -> None:
-    destination = Destination()
-    channel = channel_to(destination, capacity=2)
-    heard: list[object] = []
+    destination, channel, heard = opened(capacity=2)
     for value in range(2):
         channel.submit(value, heard.append)
     assert channel.is_full
     with pytest.raises(ServiceError):
         channel.submit(2, heard.append)
     channel.submit_always(2, heard.append)
-    for _ in range(3):
-        destination.gate.release()
+    destination.release(3)
     await until(lambda: len(heard) >= 3)
     assert heard == [0, 2, 4]
 
 
 async def test_one_request_of_a_payer_does_not_wait_behind_a_hundred_of_another() -> None:
-    destination = Destination()
-    channel = channel_to(destination, capacity=1_000)
-    heard: list[int | BaseException] = []
+    destination, channel, heard = opened(capacity=1_000)
     for value in range(100):
         channel.submit(value, heard.append, "did:a")
     channel.submit(1_000, heard.append, "did:b")
     await until(lambda: destination.batches)
     assert destination.batches == [[0, 1_000, 1]]
-    for _ in range(100):
-        destination.gate.release()
+    destination.release(100)
     await until(lambda: len(heard) >= 101)
     of_a = [value for batch in destination.batches for value in batch if value < 1_000]
     assert of_a == list(range(100)), "one payer's requests keep their order"
@@ -248,8 +227,7 @@ async def test_a_request_that_no_batch_had_room_for_is_the_first_of_the_next() -
     waiting.append(asyncio.ensure_future(channel.request(1, "did:b")))
     await asyncio.sleep(0)
     assert channel.queued == 2
-    for _ in range(9):
-        destination.gate.release()
+    destination.release(9)
     async with asyncio.timeout(60):
         assert await asyncio.gather(*waiting) == [20, 20, 20, 16, 14, 2]
     assert destination.batches[1:] == [[7, 1]]
