@@ -18,7 +18,7 @@ from core.market.ranking import SHOWN_MAX, UNPROVEN, render_reasons
 from core.market.reputation import PROMISED_MS, Tally
 from core.trust.deployment_keys import NONCE_BYTES, DeploymentKeys, KeyPurpose, seal
 from core.workflow.actions import SelectAgent, SelectVerifier
-from core.workflow.events import AgentNotSelected, AgentSelected, VerifierSelected
+from core.workflow.events import AgentNotSelected, AgentSelected, Failure, VerifierSelected
 
 KEYS = DeploymentKeys([(1, bytes(range(32)))])
 CAPABILITY = "cap.text.keywords.v1"
@@ -67,15 +67,27 @@ def select(**fields: Any) -> SelectAgent:
     return SelectAgent(**{**values, **fields})
 
 
+def chosen(known: Directory, at_ms: int = 0, **fields: Any) -> str:
+    """Return the agent that a node gets."""
+    answer = known.select(select(**fields), at_ms)
+    assert isinstance(answer, AgentSelected)
+    return answer.agent_did
+
+
+def refusal(known: Directory, at_ms: int = 0, **fields: Any) -> Failure:
+    """Return why a node gets no agent."""
+    answer = known.select(select(**fields), at_ms)
+    assert isinstance(answer, AgentNotSelected)
+    return answer.failure
+
+
 def test_the_less_loaded_agent_is_taken_and_ties_go_to_the_earlier() -> None:
     known = directory(row("did:x:a"), row("did:x:b"))
     first = known.select(select(), 0)
     assert isinstance(first, AgentSelected)
     assert (first.agent_did, first.price_micro) == ("did:x:a", 10_000)
     known.begin("did:x:a")
-    second = known.select(select(), 0)
-    assert isinstance(second, AgentSelected)
-    assert second.agent_did == "did:x:b"
+    assert chosen(known) == "did:x:b"
 
 
 def test_a_choice_says_who_was_weighed_and_why_the_others_were_not() -> None:
@@ -103,35 +115,25 @@ def test_a_sole_candidate_needs_no_reasons() -> None:
 
 def test_nobody_offers_it_and_nobody_can_be_paid_are_different_failures() -> None:
     known = directory(row("did:x:a", cents=500))
-    missing = known.select(select(capability_id="cap.other.v1"), 0)
-    assert isinstance(missing, AgentNotSelected)
-    assert missing.failure.code is NodeErrorCode.NO_CANDIDATE
-    dear = known.select(select(price_max_micro=4_999_999), 0)
-    assert isinstance(dear, AgentNotSelected)
-    assert dear.failure.code is NodeErrorCode.BUDGET_EXCEEDED
+    assert refusal(known, capability_id="cap.other.v1").code is NodeErrorCode.NO_CANDIDATE
+    assert refusal(known, price_max_micro=4_999_999).code is NodeErrorCode.BUDGET_EXCEEDED
 
 
 def test_a_card_that_cannot_be_read_costs_its_own_agent_the_work_and_no_other() -> None:
     """Goal: a row that another version, or a defect, has left keeps no owner from starting."""
     known = directory(row("did:x:old") | {"card": '{"did":"x"}'}, row("did:x:a"))
-    found = known.select(select(), 0)
-    assert isinstance(found, AgentSelected)
-    assert found.agent_did == "did:x:a"
-    unread = known.select(select(target_agent_id="did:x:old"), 0)
-    assert isinstance(unread, AgentNotSelected)
-    assert unread.failure.details == "agent_inactive"
+    assert chosen(known) == "did:x:a"
+    unread = refusal(known, target_agent_id="did:x:old")
+    assert unread.details == "agent_inactive"
     known.put([row("did:x:old")])
     assert isinstance(known.select(select(target_agent_id="did:x:old"), 0), AgentSelected)
 
 
 def test_a_target_is_taken_or_named_as_unavailable_or_replaced() -> None:
     known = directory(row("did:x:a"), row("did:x:b"))
-    found = known.select(select(target_agent_id="did:x:b"), 0)
-    assert isinstance(found, AgentSelected)
-    assert found.agent_did == "did:x:b"
-    absent = known.select(select(target_agent_id="did:x:c"), 0)
-    assert isinstance(absent, AgentNotSelected)
-    assert (absent.failure.code, absent.failure.details) == (
+    assert chosen(known, target_agent_id="did:x:b") == "did:x:b"
+    absent = refusal(known, target_agent_id="did:x:c")
+    assert (absent.code, absent.details) == (
         NodeErrorCode.AGENT_UNAVAILABLE,
         "agent_not_found",
     )
@@ -369,13 +371,9 @@ def test_only_who_is_available_is_a_candidate() -> None:
             "did:x:ill": Liveness("maintenance", heartbeat_ms=at_ms),
         }
     )
-    missing = known.select(select(), at_ms)
-    assert isinstance(missing, AgentNotSelected)
-    assert missing.failure.code is NodeErrorCode.NO_CANDIDATE
+    assert refusal(known, at_ms).code is NodeErrorCode.NO_CANDIDATE
     known.apply_liveness({"did:x:silent": Liveness("healthy", heartbeat_ms=at_ms)})
-    found = known.select(select(), at_ms)
-    assert isinstance(found, AgentSelected)
-    assert found.agent_did == "did:x:silent"
+    assert chosen(known, at_ms) == "did:x:silent"
 
 
 def test_a_new_registration_forgets_what_was_heard_before_it() -> None:
@@ -389,9 +387,7 @@ def test_a_new_registration_forgets_what_was_heard_before_it() -> None:
 def test_who_says_to_be_busy_gets_less() -> None:
     known = directory(row("did:x:a"), row("did:x:b"))
     known.apply_liveness({"did:x:a": Liveness("busy", 0.9, heartbeat_ms=0)})
-    found = known.select(select(), 1)
-    assert isinstance(found, AgentSelected)
-    assert found.agent_did == "did:x:b"
+    assert chosen(known, 1) == "did:x:b"
 
 
 def test_a_verifier_has_another_owner_than_the_primary() -> None:
@@ -449,13 +445,6 @@ def test_an_endpoint_is_used_as_it_is_registered(
     entry = directory(row("did:x:a", endpoint=endpoint, card=card)).entry("did:x:a")
     assert entry is not None
     assert (entry.url, entry.cancel_url) == (url, cancel_url)
-
-
-def chosen(known: Directory) -> str:
-    """Return the agent that a node gets."""
-    answer = known.select(select(), 0)
-    assert isinstance(answer, AgentSelected)
-    return answer.agent_did
 
 
 def test_refused_inputs_lower_the_rank_of_an_agent_by_their_share() -> None:
@@ -579,9 +568,8 @@ def test_who_promises_its_result_after_the_timeout_is_no_candidate(versions: str
         [{"capability_id": CAPABILITY, "version": "1.2.0", "status": "active"}]
     )
     chosen = {"versions": versions}
-    refused = known.select(select(timeout_ms=59_999, **chosen), 0)
-    assert isinstance(refused, AgentNotSelected)
-    assert "1 promising its result later than the node's timeoutMs" in refused.failure.message
+    refused = refusal(known, timeout_ms=59_999, **chosen)
+    assert "1 promising its result later than the node's timeoutMs" in refused.message
     for terms in ({"timeout_ms": 60_000}, {"timeout_ms": 1, "target_agent_id": "did:x:slow"}):
         found = known.select(select(**terms, **chosen), 0)
         assert isinstance(found, AgentSelected)
