@@ -10,13 +10,14 @@ from typing import Any, LiteralString
 
 import psycopg
 
+from core.errors import ErrorCode
 from core.ids import uuid7
 from core.shards.shard import SHARDS
 from core.workflow.events import AttemptFinished, NodeChanged, NodePaid, Record, WorkflowChanged
 from core.workflow.transitions import NodeStatus, WorkflowStatus
 from ledger.commands import Command, Outcome
 from ledger.features.accounts import Deposit
-from ledger.features.agents import RegisterAgent
+from ledger.features.agents import DeregisterAgent, RegisterAgent
 from ledger.features.head_row import WRITER_LOCK
 from ledger.features.keys import CreateKey
 from ledger.features.shards import GiveShards, JoinCluster, TakeShards
@@ -339,6 +340,18 @@ def api_key(key_id: str, key_hash: bytes, *, owner_did: str = PAYER) -> CreateKe
         rate_limits_json='{"read":5}',
         expires_ms=None,
     )
+
+
+def leave(did: str = AGENT, *, owner_did: str = PAYER, is_admin: bool = False) -> DeregisterAgent:
+    """Deregister an agent."""
+    return DeregisterAgent(
+        key=new_key(), actor_did=owner_did, owner_did=owner_did, is_admin=is_admin, did=did
+    )
+
+
+async def errors(store: LedgerStore, *commands: Command, at: int = AT) -> list[ErrorCode | None]:
+    """Commit commands; return what each is refused for."""
+    return [outcome.error for outcome in await store.commit(commands, at)]
 
 
 async def all_of(pages: AsyncIterator[list[RowDict]]) -> list[RowDict]:

@@ -34,6 +34,7 @@ from tests.ledger.making import (
     api_key,
     card,
     deposit,
+    errors,
     new_key,
     revoke,
     unrevoke,
@@ -165,8 +166,7 @@ async def test_bidders_are_parties_of_their_round(
     flow = await auctions.auctioned(store, auctions.A, auctions.B)
     await store.commit([card("did:test:c", owner_did=OWNER)], AT)
     begun = int(auditor.one("SELECT audit_seq FROM head"))
-    (bidding,) = await store.commit([auctions.bid(flow, auctions.A, 5)], AT)
-    assert bidding.error is None
+    assert await errors(store, auctions.bid(flow, auctions.A, 5)) == [None]
     standing = Bid("did:test:c", 10, None, None, 0, is_standing=True)
     closed = AuctionClosed(
         "a", 1, auctions.A, 5, (Bid(auctions.A, 5, None, None, AT + 1), standing)

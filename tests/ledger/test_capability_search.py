@@ -13,13 +13,13 @@ from msgspec.structs import replace
 from core.errors import ServiceError
 from ledger.features import offers as offer_candidates
 from ledger.features import offers as offer_index
-from ledger.features.agents import DeregisterAgent, RegisterAgent
+from ledger.features.agents import RegisterAgent
 from ledger.features.discovery import Asked, find_capabilities, find_offers, offers_for_draft
 from ledger.features.offers import STEPS_MAX, OfferIndex
 from ledger.reads.reader import LedgerReader
 from ledger.writer.store import LedgerStore
 from tests.conftest import Database
-from tests.ledger.making import AT, PAYER, NextWriter, card, new_key
+from tests.ledger.making import AT, PAYER, NextWriter, card, leave, new_key
 from tests.platform.waiting import until
 
 # As callboard.due_offers has them.
@@ -66,14 +66,11 @@ async def test_search_passes_over_agents_that_left_and_cards_it_cannot_read(
     store: LedgerStore, reader: LedgerReader, offers: OfferIndex
 ) -> None:
     odd = '{"did":"did:t:9","capabilities":%s}'
-    left = DeregisterAgent(
-        key=new_key(), actor_did=PAYER, owner_did=PAYER, is_admin=False, did="did:t:2"
-    )
     await store.commit(
         [
             offering("did:t:1", "cap.text.translate.v1", "Translates"),
             offering("did:t:2", "cap.old.translate.v1", "Translates"),
-            left,
+            leave("did:t:2"),
             card("did:t:3", card_json=odd % '[{"id":"cap.a","description":"translate \\u0000"}]'),
             card("did:t:4", card_json=odd % '"translate"'),
             card("did:t:5", card_json=odd % '[{"id":"cap.b","description":7}]'),
@@ -134,18 +131,13 @@ async def test_no_two_offers_of_an_owner_get_one_place(
         await store.commit([replace(mine[n], key=new_key()) for n in agents], AT)
         return await places()
 
-    async def leave(*agents: int) -> dict[str, int]:
-        gone = [
-            DeregisterAgent(
-                key=new_key(), actor_did=PAYER, owner_did=PAYER, is_admin=False, did=did
-            )
-            for did in (mine[n].did for n in agents)
-        ]
+    async def remove(*agents: int) -> dict[str, int]:
+        gone = [leave(did) for did in (mine[n].did for n in agents)]
         await store.commit(gone, AT)
         return await places()
 
     await register(0, 1, 2)
-    assert await leave(0, 1, 2) == {}
+    assert await remove(0, 1, 2) == {}
     assert await register(2) == {"2": 0}
     assert await register(1, 2) == {"1": 1, "2": 0}
     assert await register(0, 1, 2) == {"0": 2, "1": 1, "2": 0}
@@ -271,10 +263,7 @@ async def test_words_are_counted_as_often_as_offers_have_them(
     await store.commit([offering("did:t:0", "cap.c0.v1", "Draws")], AT)
     found = await counts()
     assert (found["paint"], found["draw"]) == (2, 1)
-    leave = DeregisterAgent(
-        key=new_key(), actor_did=PAYER, owner_did=PAYER, is_admin=False, did="did:t:0"
-    )
-    await store.commit([leave], AT)
+    await store.commit([leave("did:t:0")], AT)
     assert "draw" not in await counts()
 
 

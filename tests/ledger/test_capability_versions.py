@@ -24,8 +24,7 @@ from ledger.reads.reader import LedgerReader
 from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.checking import Auditor, connect
-from tests.ledger.making import AGENT, AT, PAYER, NextWriter, card, new_key
-from tests.ledger.test_agents_leave import leave
+from tests.ledger.making import AGENT, AT, PAYER, NextWriter, card, errors, leave, new_key
 
 CAPABILITY = "cap.test.echo.v1"
 OTHER = "did:test:other"
@@ -78,8 +77,7 @@ async def test_a_line_is_its_first_publishers(empty_store: LedgerStore, auditor:
     assert [one.result["ownerDid"] for one in outcomes[-2:]] == [PAYER, PAYER]
     assert auditor.one("SELECT versions FROM capability_line") == 3
     given = publish("1.3.0", 3, is_admin=True, actor_did=AGENT, owner_did=OTHER)
-    late = await empty_store.commit([given, publish("1.4.0", 4)], AT)
-    assert [one.error for one in late] == [None, FORBIDDEN]
+    assert await errors(empty_store, given, publish("1.4.0", 4)) == [None, FORBIDDEN]
     assert auditor.one("SELECT owner_did FROM capability_line") == OTHER
 
 
@@ -109,8 +107,8 @@ async def test_the_owner_of_the_oldest_agent_takes_over_a_line_that_nobody_was_g
     query = "SELECT owner_did FROM capability_line WHERE capability_id = %s"
     assert auditor.one(query, CAPABILITY) == OTHER
     given = publish("1.2.0", 2, is_admin=True, actor_did=AGENT, owner_did=PAYER)
-    late = await empty_store.commit([given, take("1.3.0", 3, agent_revision=2)], AT)
-    assert [one.error for one in late] == [None, FORBIDDEN]
+    late = await errors(empty_store, given, take("1.3.0", 3, agent_revision=2))
+    assert late == [None, FORBIDDEN]
 
 
 async def test_who_offers_a_capability_since_before_its_line_began_may_take_it_over(
@@ -183,21 +181,18 @@ async def test_a_key_publishes_once(next_writer: NextWriter, auditor: Auditor) -
 async def test_lines_and_owners_have_bounds(empty_store: LedgerStore) -> None:
     second = card("did:test:second", proof=PROVEN, capability_ids=("cap.test.two.v1",))
     elsewhere = {"capability_id": "cap.test.two.v1", "agent_did": "did:test:second"}
-    outcomes = await empty_store.commit(
-        [
-            card(proof=PROVEN),
-            second,
-            publish("1.0.0", 0, line_versions_max=2),
-            publish("1.1.0", 1, line_versions_max=2),
-            publish("1.2.0", 2, line_versions_max=2),
-            publish("1.0.0", 0, owner_versions_max=2, **elsewhere),
-            publish("1.0.0", 0, owner_versions_max=3, **elsewhere),
-        ],
-        AT,
+    outcomes = await errors(
+        empty_store,
+        card(proof=PROVEN),
+        second,
+        publish("1.0.0", 0, line_versions_max=2),
+        publish("1.1.0", 1, line_versions_max=2),
+        publish("1.2.0", 2, line_versions_max=2),
+        publish("1.0.0", 0, owner_versions_max=2, **elsewhere),
+        publish("1.0.0", 0, owner_versions_max=3, **elsewhere),
     )
-    assert [one.error for one in outcomes[2:]] == [None, None, CONFLICT, CONFLICT, None]
-    (full,) = await empty_store.commit([publish("1.2.0", 2, owner_versions_max=3)], AT)
-    assert full.error is CONFLICT
+    assert outcomes[2:] == [None, None, CONFLICT, CONFLICT, None]
+    assert await errors(empty_store, publish("1.2.0", 2, owner_versions_max=3)) == [CONFLICT]
 
 
 async def test_a_version_is_deprecated_once_by_its_lines_owner(

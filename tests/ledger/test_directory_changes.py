@@ -6,13 +6,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from ledger.features.agents import DeregisterAgent
 from ledger.features.directory import AGENTS, PAGE_ROWS, REPUTATIONS
 from ledger.reads.reader import LedgerReader
 from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.checking import connect
-from tests.ledger.making import AT, CREDIT, PAYER, all_of, card, deposit, new_key
+from tests.ledger.making import AT, CREDIT, all_of, card, deposit, leave
 
 ONE, TWO = "did:test:one", "did:test:two"
 
@@ -40,11 +39,8 @@ async def test_only_what_changed_later_is_told_and_once(
     # The clock of the writer may go back: another machine's is behind.
     await store.commit([card(TWO), card(TWO, card_json='{"new": 1}')], AT - 60_000)
     assert await told(known) == [(TWO, "active", store.cache.head.audit_seq)]
-    leave = DeregisterAgent(
-        key=new_key(), actor_did=PAYER, owner_did=PAYER, is_admin=False, did=ONE
-    )
     known = store.cache.head.audit_seq
-    await store.commit([leave], AT)
+    await store.commit([leave(ONE)], AT)
     assert await told(known) == [(ONE, "inactive", store.cache.head.audit_seq)]
 
 

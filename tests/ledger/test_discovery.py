@@ -12,14 +12,14 @@ import pytest
 from core.errors import ErrorCode, ServiceError
 from ledger.features import discovery as discovery_reads
 from ledger.features import offers as offer_candidates
-from ledger.features.agents import DeregisterAgent, RegisterAgent
+from ledger.features.agents import RegisterAgent
 from ledger.features.discovery import Asked, find_capabilities, find_offers
 from ledger.features.offers import HITS_MAX, OfferIndex
 from ledger.reads.reader import LedgerReader
 from ledger.reads.search_reads import SearchReads
 from ledger.writer.store import LedgerStore
 from tests.conftest import Database
-from tests.ledger.making import AT, PAYER, card, new_key, open_with_member, revoke
+from tests.ledger.making import AT, PAYER, card, leave, open_with_member, revoke
 
 
 @pytest.fixture
@@ -181,11 +181,8 @@ async def test_who_left_or_is_revoked_or_has_changed_is_not_found(
     await store.commit(agents, AT)
     await offers.catch_up()
     assert len(await dids(reader, words="paints")) == 4
-    left = DeregisterAgent(
-        key=new_key(), actor_did=PAYER, owner_did=PAYER, is_admin=False, did="did:t:0"
-    )
     changed = offering("did:t:1", "cap.a.v1", description="Draws")
-    await store.commit([left, changed, revoke("did:t:2")], AT + 1)
+    await store.commit([leave("did:t:0"), changed, revoke("did:t:2")], AT + 1)
     for asked in ({"words": "paints"}, {"capability_id": "cap.a.v1"}, {"owner_did": PAYER}):
         assert await dids(reader, **asked) == ["did:t:3"], asked
     await offers.catch_up()

@@ -32,6 +32,7 @@ from tests.ledger.making import (
     NextWriter,
     api_key,
     card,
+    errors,
     new_id,
     new_key,
     revoke,
@@ -109,8 +110,7 @@ async def test_a_signature_by_the_key_of_before_gives_nothing_that_lasts(
     commands = [replace(one, credential=OLD) for one in lasting_commands()]
     entries = auditor.one("SELECT max(id) FROM audit")
     for _ in range(2):
-        outcomes = await store.commit(commands, AT + 1)
-        assert {one.error for one in outcomes} == {UNAUTHORIZED}
+        assert set(await errors(store, *commands, at=AT + 1)) == {UNAUTHORIZED}
         store = await next_writer()
     assert auditor.one("SELECT max(id) FROM audit") == entries
     refused = next(one for one in commands if isinstance(one, SetPrice))
@@ -164,8 +164,7 @@ async def test_the_secret_of_before_a_rotation_gives_nothing_that_lasts(
         api_key("k", b"k" * 32), rotated(stolen, b"n" * 32), rotated(stolen, b"t" * 32),
         child(stolen, "c1"), child(next_one, "c2"),
     ]  # fmt: skip
-    outcomes = await store.commit(batch, AT)
-    assert [one.error for one in outcomes] == [None, None, UNAUTHORIZED, UNAUTHORIZED, None]
+    assert await errors(store, *batch) == [None, None, UNAUTHORIZED, UNAUTHORIZED, None]
     store = await next_writer()
     last = OpenedBy("k", b"l" * 32)
     batch = [
@@ -173,13 +172,12 @@ async def test_the_secret_of_before_a_rotation_gives_nothing_that_lasts(
         rotated(next_one, b"l" * 32, overlap_ms=50),
         child(next_one, "c4"),
     ]
-    outcomes = await store.commit(batch, AT + 1)
-    assert [one.error for one in outcomes] == [UNAUTHORIZED, None, None]
+    assert await errors(store, *batch, at=AT + 1) == [UNAUTHORIZED, None, None]
     store = await next_writer()
-    outcomes = await store.commit([child(next_one, "c5"), child(last, "c6")], AT + 2)
-    assert [one.error for one in outcomes] == [None, None]
-    outcomes = await store.commit([child(next_one, "c7"), child(last, "c8")], AT + 51)
-    assert [one.error for one in outcomes] == [UNAUTHORIZED, None]
+    outcomes = await errors(store, child(next_one, "c5"), child(last, "c6"), at=AT + 2)
+    assert outcomes == [None, None]
+    outcomes = await errors(store, child(next_one, "c7"), child(last, "c8"), at=AT + 51)
+    assert outcomes == [UNAUTHORIZED, None]
 
 
 async def test_a_key_of_a_revoked_owner_gives_nothing_that_lasts(next_writer: NextWriter) -> None:
@@ -192,8 +190,8 @@ async def test_a_key_of_a_revoked_owner_gives_nothing_that_lasts(next_writer: Ne
     heirs = [
         replace(set_heir(actor=AGENT), credential=OpenedBy(name, owner_did=AGENT)) for name in keys
     ]
-    outcomes = await store.commit([heirs[0], revoke(AGENT), replace(heirs[0], key="h")], AT + 1)
-    assert [one.error for one in outcomes] == [None, None, UNAUTHORIZED]
+    outcomes = await errors(store, heirs[0], revoke(AGENT), replace(heirs[0], key="h"), at=AT + 1)
+    assert outcomes == [None, None, UNAUTHORIZED]
     store = await next_writer()
-    outcomes = await store.commit([replace(heirs[0], key="i"), heirs[1]], AT + 2)
-    assert [one.error for one in outcomes] == [UNAUTHORIZED, None]
+    outcomes = await errors(store, replace(heirs[0], key="i"), heirs[1], at=AT + 2)
+    assert outcomes == [UNAUTHORIZED, None]

@@ -39,9 +39,10 @@ from tests.ledger.making import (
     api_key,
     card,
     deposit,
+    errors,
+    leave,
     new_key,
 )
-from tests.ledger.test_agents_leave import leave
 
 OPERATOR = OwnershipProof.OPERATOR
 HEIR, OTHER = "did:test:heir", "did:test:other"
@@ -171,8 +172,7 @@ async def test_what_an_heir_takes_up_counts_for_the_heir(
     taken = [card(owner_did=HEIR, owner_agents_max=2), replace(more, key=new_key())]
     assert [one.error for one in await store.commit(taken, AT + 3)] == [None, None]
     assert auditor.one("SELECT inherited_from_did FROM agent WHERE did = %s", AGENT) == HEIR
-    (full_again,) = await store.commit([card("did:test:4", owner_did=HEIR, owner_agents_max=2)], AT)
-    assert full_again.error is conflict
+    assert await errors(store, card("did:test:4", owner_did=HEIR, owner_agents_max=2)) == [conflict]
 
 
 async def test_the_switch_of_an_unproven_claim_never_runs(
@@ -213,10 +213,9 @@ async def test_only_the_owner_names_and_strikes_out_an_heir(
         forbidden, forbidden, ErrorCode.NOT_FOUND, invalid, invalid, forbidden, None,
         ErrorCode.NOT_FOUND, None,
     ]  # fmt: skip
-    late = await empty_store.commit([run(1)], AT + 2)
-    assert [one.error for one in late] == [ErrorCode.CONFLICT], "it is another one by now"
-    (due,) = await empty_store.commit([run(2)], AT + 2)
-    assert due.error is None
+    late = await errors(empty_store, run(1), at=AT + 2)
+    assert late == [ErrorCode.CONFLICT], "it is another one by now"
+    assert await errors(empty_store, run(2), at=AT + 2) == [None]
 
 
 async def test_a_heartbeat_starts_the_time_again(
@@ -229,12 +228,10 @@ async def test_a_heartbeat_starts_the_time_again(
     live = LivenessStore(database.service_url)
     await live.store_heartbeats([Heartbeat(AGENT, "healthy")])
     assert await due_dids(reader) == []
-    (refused,) = await empty_store.commit([run()], AT + 1)
-    assert refused.error is ErrorCode.CONFLICT
+    assert await errors(empty_store, run(), at=AT + 1) == [ErrorCode.CONFLICT]
     auditor.connection.execute("UPDATE agent_live SET heartbeat_ms = heartbeat_ms - %s", (DAY_MS,))
     auditor.connection.execute("UPDATE readiness SET seen_ms = seen_ms + 60000")
-    (due,) = await empty_store.commit([run()], AT + 2)
-    assert due.error is None
+    assert await errors(empty_store, run(), at=AT + 2) == [None]
     await live.close()
 
 
@@ -305,8 +302,7 @@ async def test_a_switch_of_an_owner_of_before_is_void(
     assert await due_dids(reader) == []
     store = await next_writer()
     for command in (run(), run(owner=OTHER)):
-        (refused,) = await store.commit([command], AT + 1)
-        assert refused.error is ErrorCode.CONFLICT
+        assert await errors(store, command, at=AT + 1) == [ErrorCode.CONFLICT]
 
 
 async def test_an_heir_is_not_trusted_with_the_agent_that_an_administrator_has_registered(

@@ -17,7 +17,7 @@ from ledger.features.auctions import COUNT_KEPT, NO_ROUND, KeepBid, bid_key
 from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.checking import Auditor, connect
-from tests.ledger.making import AGENT, AT, Flow, NextWriter, card, new_id
+from tests.ledger.making import AGENT, AT, Flow, NextWriter, card, errors, new_id
 
 OTHER = "did:test:other"
 
@@ -71,8 +71,7 @@ async def test_no_bid_is_kept_once_the_workflow_has_ended(
 ) -> None:
     flow = await published(store)
     assert await refused(store, kept(flow)) is None
-    (ended,) = await store.commit([flow.end()], AT)
-    assert ended.error is None
+    assert await errors(store, flow.end()) == [None]
     late = kept(flow, OTHER)
     assert await refused(store, late) is ErrorCode.ESCROW_RELEASED
     store = await next_writer()
@@ -95,8 +94,7 @@ async def test_a_node_keeps_so_many_bids_and_no_more(
     auditor.connection.commit()
     last = kept(flow)
     more = replace(kept(flow, OTHER), request_hash=b"m")
-    outcomes = await store.commit([last, more], AT)
-    assert [one.error for one in outcomes] == [None, ErrorCode.CONFLICT]
+    assert await errors(store, last, more) == [None, ErrorCode.CONFLICT]
     elsewhere = replace(more, key=bid_key(flow.id, "b", NO_ROUND, OTHER), node="b")
     assert await refused(store, elsewhere) is None
     store = await next_writer()

@@ -14,7 +14,7 @@ from ledger.features.keys import _COUNT, _LIVE, CreateKey, RevokeKey, RotateKey
 from ledger.writer.store import LedgerStore
 from tests.ledger.checking import Auditor, connect, rows_read
 from tests.ledger.conftest import Database
-from tests.ledger.making import AT, PAYER, NextWriter, api_key, new_id
+from tests.ledger.making import AT, PAYER, NextWriter, api_key, errors, new_id
 
 
 def key(number: int, parent: int | None = None, **changes: Any) -> CreateKey:
@@ -54,22 +54,23 @@ async def test_a_parent_that_has_ended_makes_no_key(
 ) -> None:
     await empty_store.commit([key(1, expires_ms=AT + 10), key(2), revoke(2)], AT)
     late, orphan, unknown = key(3, 1, expires_ms=AT + 10), key(4, 2), key(5, 9)
-    outcomes = await empty_store.commit([late, orphan, unknown], AT + 10)
-    assert {outcome.error for outcome in outcomes} == {ErrorCode.UNAUTHORIZED}
+    assert set(await errors(empty_store, late, orphan, unknown, at=AT + 10)) == {
+        ErrorCode.UNAUTHORIZED
+    }
     assert live(auditor) == ["k1"]
 
 
 async def test_live_keys_of_an_owner_and_their_depth_are_bounded(empty_store: LedgerStore) -> None:
     bounds = {"owner_keys_max": 4, "depth_max": 2}
-    outcomes = await empty_store.commit(
-        [key(1, **bounds), key(2, 1, **bounds), key(3, 2, **bounds), key(4, 3, **bounds)], AT
+    outcomes = await errors(
+        empty_store, key(1, **bounds), key(2, 1, **bounds), key(3, 2, **bounds), key(4, 3, **bounds)
     )
-    assert [outcome.error for outcome in outcomes] == [None, None, None, ErrorCode.CONFLICT]
-    outcomes = await empty_store.commit([key(5, **bounds), key(6, **bounds)], AT)
-    assert [outcome.error for outcome in outcomes] == [None, ErrorCode.CONFLICT]
+    assert outcomes == [None, None, None, ErrorCode.CONFLICT]
+    outcomes = await errors(empty_store, key(5, **bounds), key(6, **bounds))
+    assert outcomes == [None, ErrorCode.CONFLICT]
     await empty_store.commit([revoke(2)], AT)
-    outcomes = await empty_store.commit([key(7, **bounds), key(8, **bounds), key(9, **bounds)], AT)
-    assert [outcome.error for outcome in outcomes] == [None, None, ErrorCode.CONFLICT]
+    outcomes = await errors(empty_store, key(7, **bounds), key(8, **bounds), key(9, **bounds))
+    assert outcomes == [None, None, ErrorCode.CONFLICT]
 
 
 def rotate(number: int, secret: bytes, overlap_ms: int = 0, owner: str | None = PAYER) -> RotateKey:
@@ -96,24 +97,22 @@ async def test_a_key_of_another_one_that_has_ended_and_an_expired_one_are_not_ro
     empty_store: LedgerStore, auditor: Auditor
 ) -> None:
     await empty_store.commit([key(1), key(2), revoke(2), key(3, expires_ms=AT + 10)], AT)
-    outcomes = await empty_store.commit(
-        [
-            rotate(1, b"a", owner="did:test:other"),
-            rotate(2, b"b"),
-            rotate(3, b"c"),
-            rotate(9, b"d"),
-        ],
-        AT + 10,
+    outcomes = await errors(
+        empty_store,
+        rotate(1, b"a", owner="did:test:other"),
+        rotate(2, b"b"),
+        rotate(3, b"c"),
+        rotate(9, b"d"),
+        at=AT + 10,
     )
-    assert [outcome.error for outcome in outcomes] == [
+    assert outcomes == [
         ErrorCode.NOT_FOUND,
         ErrorCode.NOT_FOUND,
         ErrorCode.CONFLICT,
         ErrorCode.NOT_FOUND,
     ]
     assert hashes(auditor, 1)[1] is None
-    (done,) = await empty_store.commit([rotate(1, b"a", owner=None)], AT + 11)
-    assert done.error is None
+    assert await errors(empty_store, rotate(1, b"a", owner=None), at=AT + 11) == [None]
 
 
 async def test_the_writer_reads_no_keys_that_have_ended_or_expired(

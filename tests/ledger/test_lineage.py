@@ -10,11 +10,10 @@ import pytest
 
 from core.canonical import hash_bytes, hash_text
 from core.records.statuses import OwnershipProof
-from ledger.features.agents import DeregisterAgent
 from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.checking import Auditor, connect
-from tests.ledger.making import AGENT, AT, PAYER, NextWriter, card, new_key
+from tests.ledger.making import AGENT, AT, NextWriter, card, errors, leave
 
 PLACES = "SELECT string_agg(number || ':' || card_version, ' ' ORDER BY number) FROM agent_card"
 
@@ -25,15 +24,11 @@ async def test_a_card_that_changes_has_the_next_place(
     """In one batch, across batches, and after the writer has begun anew."""
     store = await next_writer()
     first, second = card(card_json='{"a":1}'), card(card_json='{"a":2}', card_version=2)
-    outcomes = await store.commit([first, card(card_json='{"a":1}'), second], AT)
-    assert [one.error for one in outcomes] == [None] * 3
+    assert await errors(store, first, card(card_json='{"a":1}'), second) == [None] * 3
     assert auditor.one(PLACES) == "1:1 2:2"
     store = await next_writer()
-    leave = DeregisterAgent(
-        key=new_key(), actor_did=PAYER, owner_did=PAYER, is_admin=False, did=AGENT
-    )
     again = [card(card_json='{"a":2}', card_version=2) for _ in range(3)]
-    await store.commit([again[0], leave, again[1], again[2]], AT)
+    await store.commit([again[0], leave(), again[1], again[2]], AT)
     assert auditor.one(PLACES) == "1:1 2:2 3:2"
     with connect(database.superuser_url) as connection:
         query = "SELECT number, card_hash, previous_hash, hash FROM callboard.agent_card"
@@ -58,8 +53,7 @@ async def test_a_lineage_goes_on_where_a_claim_yields(
         "lines_taken": (),
     }
     same, other = card(**by_proof), card(card_json='{"a":2}', card_version=2, **by_proof)
-    outcomes = await empty_store.commit([card(), same, other], AT)
-    assert [one.error for one in outcomes] == [None] * 3
+    assert await errors(empty_store, card(), same, other) == [None] * 3
     assert auditor.one(PLACES) == "1:1 2:2"
 
 

@@ -15,7 +15,7 @@ from ledger.commands import Command, OutcomeStatus
 from ledger.features.names import RegisterName, ReleaseName, RenewName, TransferName
 from ledger.writer.store import LedgerStore
 from tests.ledger.checking import Auditor
-from tests.ledger.making import AGENT, AT, PAYER, NextWriter, card, new_key
+from tests.ledger.making import AGENT, AT, PAYER, NextWriter, card, errors, new_key
 
 OPERATOR = OwnershipProof.OPERATOR
 OTHER = "did:test:other"
@@ -108,8 +108,7 @@ async def test_what_has_expired_is_released_once(next_writer: NextWriter, audito
     store = await next_writer()
     (again,) = await store.commit([over[0]], ENDS + 1)
     assert again.status is OutcomeStatus.REPEATED
-    (taken,) = await store.commit([register("mine", THEIRS, actor=OTHER)], ENDS + 1)
-    assert taken.error is None
+    assert await errors(store, register("mine", THEIRS, actor=OTHER), at=ENDS + 1) == [None]
     query = "SELECT count(*) FROM event WHERE event_type = 'name.released'"
     assert auditor.one(query) == 1
     assert auditor.one("SELECT released_ms FROM agent_name WHERE name = 'mine'") is None
@@ -139,11 +138,11 @@ async def test_names_are_bounded_per_agent_and_per_owner(
         None, None, CONFLICT, None, CONFLICT, CONFLICT, None, None, None,
     ]  # fmt: skip
     store = await next_writer()
-    full = await store.commit([register("five", SECOND), register("five", AGENT, most=3)], AT + 1)
-    assert [one.error for one in full] == [CONFLICT, CONFLICT]
-    over = await store.commit(
-        [release("two", expired_ms=ENDS), register("five", SECOND, most=3)], ENDS
+    full = await errors(store, register("five", SECOND), register("five", AGENT, most=3), at=AT + 1)
+    assert full == [CONFLICT, CONFLICT]
+    over = await errors(
+        store, release("two", expired_ms=ENDS), register("five", SECOND, most=3), at=ENDS
     )
-    assert [one.error for one in over] == [None, None]
+    assert over == [None, None]
     with pytest.raises(psycopg.errors.CheckViolation):
         auditor.connection.execute("UPDATE agent_name SET name = 'Upper' WHERE name = 'five'")

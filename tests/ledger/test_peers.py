@@ -46,6 +46,7 @@ from tests.ledger.making import (
     GENESIS,
     api_key,
     card,
+    errors,
     new_key,
     open_store,
     revoke,
@@ -140,8 +141,8 @@ async def test_a_peers_did_signs_by_its_current_key_while_it_is_a_peer(
     rotation = RotatePeerKey(
         key="one", peer_id="p1", former_key=first.public_key, public_key=OWN.public_key
     )
-    outcomes = await store.commit([rotation, rotation, replace(rotation, key="two")], AT)
-    assert [one.error for one in outcomes] == [None, None, ErrorCode.CONFLICT]
+    outcomes = await errors(store, rotation, rotation, replace(rotation, key="two"))
+    assert outcomes == [None, None, ErrorCode.CONFLICT]
     assert (await standing_rows(reader, [first.did]))[first.did]["peer_key"] == OWN.public_key
     gone = RemovePeer(key=new_key(), actor_did=OPERATOR, peer_id="p1")
     assert (await store.commit([gone, replace(rotation, key="three")], AT))[1].error is not None

@@ -24,7 +24,7 @@ from ledger.reads.prepared import PreparedStatement
 from ledger.reads.reader import LedgerReader
 from ledger.writer.store import LedgerStore
 from tests.conftest import Database
-from tests.ledger.making import AGENT, AT, CREDIT, PAYER, Flow, new_id
+from tests.ledger.making import AGENT, AT, CREDIT, PAYER, Flow, errors, new_id
 
 TEXT = '{"text":"' + "ä" * 5_000 + '"}'
 
@@ -111,8 +111,7 @@ async def test_results_beyond_the_bound_come_as_hash_and_size(
             NodeChanged(name, NodeStatus.SUCCESS, attempt=1, result_json=TEXT) for name in "abd"
         ]
         rows.append(NodeChanged("c", NodeStatus.SUCCESS, attempt=1, result_ref=large))
-        outcomes = await store.commit([flow.publish(), flow.advance(*rows)], AT)
-        assert [outcome.error for outcome in outcomes] == [None, None]
+        assert await errors(store, flow.publish(), flow.advance(*rows)) == [None, None]
     ids = [flow.id for flow in flows]
     # The bound is each workflow's own.
     for found in await workflow_records(reader, ids, bytes_max=2 * size):

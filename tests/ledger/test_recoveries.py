@@ -34,6 +34,7 @@ from tests.ledger.making import (
     NextWriter,
     api_key,
     card,
+    errors,
     new_key,
     revoke,
 )
@@ -122,8 +123,8 @@ async def test_so_many_guardians_replace_a_key_and_end_what_it_gave(
     assert auditor.one("SELECT revision = token_revision FROM agent WHERE did = %s", AGENT)
     assert auditor.one("SELECT revoked_ms FROM api_key") == AT + 2
     assert auditor.one("SELECT valid_until_ms FROM former_key") == AT + 2
-    again = await store.commit([request(SOCIAL, ONE, TWO), cancel(), rotate("K3", "K1")], AT + 3)
-    assert [one.error for one in again] == [CONFLICT, ErrorCode.NOT_CANCELLABLE, CONFLICT]
+    again = await errors(store, request(SOCIAL, ONE, TWO), cancel(), rotate("K3", "K1"), at=AT + 3)
+    assert again == [CONFLICT, ErrorCode.NOT_CANCELLABLE, CONFLICT]
 
 
 async def test_strangers_ask_for_nothing_and_signatures_must_still_be_theirs(
@@ -152,8 +153,7 @@ async def test_strangers_ask_for_nothing_and_signatures_must_still_be_theirs(
     assert current(auditor) == "K1"
     auditor.connection.execute("UPDATE guardian_set SET owner_did = %s", (STRANGER,))
     asked = [request(BY_CUSTODIAN, CUSTODIAN, actor=actor) for actor in (PAYER, STRANGER)]
-    outcomes = await store.commit(asked, AT + 2)
-    assert [one.error for one in outcomes] == [CONFLICT, FORBIDDEN], "an owner of before's"
+    assert await errors(store, *asked, at=AT + 2) == [CONFLICT, FORBIDDEN], "an owner of before's"
 
 
 async def test_a_stranger_without_a_signature_adds_to_no_request_and_learns_of_none(
@@ -161,13 +161,13 @@ async def test_a_stranger_without_a_signature_adds_to_no_request_and_learns_of_n
 ) -> None:
     """Who knows the new key, which is no secret, would read the request in the reply."""
     asked = [request(SOCIAL, ONE), request(SOCIAL), request(TIME_LOCK), cancel(), request(SOCIAL)]
-    outcomes = await store.commit(asked, AT + 1)
-    assert [one.error for one in outcomes] == [None, FORBIDDEN, FORBIDDEN, None, FORBIDDEN]
+    assert await errors(store, *asked, at=AT + 1) == [None, FORBIDDEN, FORBIDDEN, None, FORBIDDEN]
     asks = "SELECT count(*) FROM audit_event WHERE event_type = 'recovery.requested'"
     assert auditor.one(asks) == 1
     auditor.connection.execute("UPDATE guardian_set SET owner_did = %s", (STRANGER,))
-    (unnamed,) = await store.commit([request(SOCIAL, new="K3")], AT + 2)
-    assert unnamed.error is FORBIDDEN, "whether guardians are named is not a stranger's business"
+    assert await errors(store, request(SOCIAL, new="K3"), at=AT + 2) == [FORBIDDEN], (
+        "whether guardians are named is not a stranger's business"
+    )
 
 
 async def test_a_recovered_key_ends_what_the_keys_of_the_agent_have_made(
@@ -190,12 +190,12 @@ async def test_open_requests_are_bounded_and_one_key_is_asked_for_once(
     store: LedgerStore, auditor: Auditor
 ) -> None:
     asked = [request(SOCIAL, actor=ONE, new=f"N{number}") for number in range(6)]
-    outcomes = await store.commit(asked, AT + 1)
-    assert [one.error for one in outcomes] == [None] * 5 + [CONFLICT]
-    freed = await store.commit([cancel("N0"), request(SOCIAL, actor=ONE, new="N5")], AT + 2)
-    assert [one.error for one in freed] == [None, None]
-    (again,) = await store.commit([request(SOCIAL, ONE, TWO, new="N0")], AT + 3)
-    assert again.error is CONFLICT, "its signatures would be worth something again"
+    assert await errors(store, *asked, at=AT + 1) == [None] * 5 + [CONFLICT]
+    freed = await errors(store, cancel("N0"), request(SOCIAL, actor=ONE, new="N5"), at=AT + 2)
+    assert freed == [None, None]
+    assert await errors(store, request(SOCIAL, ONE, TWO, new="N0"), at=AT + 3) == [CONFLICT], (
+        "its signatures would be worth something again"
+    )
     with pytest.raises(psycopg.errors.UniqueViolation):
         auditor.connection.execute(
             "INSERT INTO recovery SELECT gen_random_uuid(), agent_did, recovery_type, new_key,"
@@ -212,8 +212,7 @@ async def test_a_time_lock_runs_once_after_its_delay_of_ready_time(
     await ready_since(database, auditor)
     auditor.connection.execute("UPDATE readiness SET seen_ms = %s", (AT + 2 * HOUR_MS,))
     assert await due_recoveries(reader, limit=9) == []
-    (early,) = await store.commit([complete()], AT + 2)
-    assert early.error is CONFLICT
+    assert await errors(store, complete(), at=AT + 2) == [CONFLICT]
     auditor.connection.execute("UPDATE readiness SET seen_ms = seen_ms + 1")
     (due,) = await due_recoveries(reader, limit=9)
     assert (str(due["id"]), due["agent_did"]) == (recovery_id(AGENT, "K2"), AGENT)
@@ -245,8 +244,7 @@ async def test_who_cancels_a_time_lock(
     error: ErrorCode | None,
 ) -> None:
     await store.commit([request(TIME_LOCK, ONE, actor=ONE)], AT + 1)
-    (cancelled,) = await store.commit([replace(by, key=new_key())], AT + 2)
-    assert cancelled.error is error
+    assert await errors(store, replace(by, key=new_key()), at=AT + 2) == [error]
     await ready_since(database, auditor)
     (late,) = await store.commit([complete()], AT + 3)
     assert late.error is (CONFLICT if error is None else None)
@@ -261,8 +259,7 @@ async def test_a_time_lock_of_an_owner_of_before_is_void(
     auditor.connection.execute("UPDATE agent SET owner_did = %s WHERE did = %s", (STRANGER, AGENT))
     await ready_since(database, auditor)
     store = await next_writer()
-    (ended,) = await store.commit([complete()], AT + 3)
-    assert ended.error is None
+    assert await errors(store, complete(), at=AT + 3) == [None]
     assert (current(auditor), state(auditor)) == ("K1", "cancelled")
 
 
@@ -271,8 +268,7 @@ async def test_a_key_that_has_come_into_the_history_meanwhile_is_not_recovered(
 ) -> None:
     await store.commit([request(TIME_LOCK, ONE), rotate("K2", "K1"), rotate("K3", "K2")], AT + 1)
     await ready_since(database, auditor)
-    (ended,) = await store.commit([complete()], AT + 3)
-    assert ended.error is None
+    assert await errors(store, complete(), at=AT + 3) == [None]
     assert (current(auditor), state(auditor)) == ("K3", "cancelled")
 
 
@@ -305,8 +301,7 @@ async def test_guardians_that_a_stolen_key_has_replaced_count_on_and_end_the_thi
     query = "SELECT guardians || custodian_did FROM guardian_set WHERE replaced IS NULL"
     assert auditor.one(query) == [ONE, TWO, CUSTODIAN]
     later = [request(BY_CUSTODIAN, STRANGER, new="T3"), request(BY_CUSTODIAN, CUSTODIAN, new="K3")]
-    outcomes = await store.commit(later, AT + 3)
-    assert [one.error for one in outcomes] == [FORBIDDEN, None]
+    assert await errors(store, *later, at=AT + 3) == [FORBIDDEN, None]
     assert current(auditor) == "K3"
 
 
@@ -353,14 +348,15 @@ async def test_sets_that_count_on_are_bounded(store: LedgerStore, auditor: Audit
     """The first one stays among them; the same set again is none more."""
     auditor.connection.execute("UPDATE readiness SET seen_ms = %s", (AT,))
     named = [by_the_key(f"did:test:{number}") for number in range(6)]
-    outcomes = await store.commit([*named[:5], replace(named[4], key=new_key()), named[5]], AT + 1)
-    assert [one.error for one in outcomes] == [None] * 6 + [CONFLICT]
+    outcomes = await errors(
+        store, *named[:5], replace(named[4], key=new_key()), named[5], at=AT + 1
+    )
+    assert outcomes == [None] * 6 + [CONFLICT]
     with pytest.raises(psycopg.errors.CheckViolation):
         auditor.connection.execute("UPDATE guardian_set SET replaced = '[1, 2, 3, 4, 5, 6]'")
     (done,) = await store.commit([request(BY_CUSTODIAN, CUSTODIAN)], AT + 2)
     assert done.result == {"status": "completed"}
-    (free,) = await store.commit([replace(named[5], key=new_key())], AT + 3)
-    assert free.error is None
+    assert await errors(store, replace(named[5], key=new_key()), at=AT + 3) == [None]
 
 
 async def test_a_stolen_key_leaves_room_for_the_guardians_requests(
@@ -372,11 +368,11 @@ async def test_a_stolen_key_leaves_room_for_the_guardians_requests(
     begun = [by_the_key(STRANGER), *(request(SOCIAL, actor=AGENT, new=f"N{n}") for n in range(4))]
     full = request(TIME_LOCK, STRANGER, new="N4")
     refused = request(TIME_LOCK, STRANGER, new="N5")
-    outcomes = await store.commit([*thiefs, *begun, full, refused], AT + 1)
-    assert [one.error for one in outcomes] == [None] * 7 + [CONFLICT]
+    outcomes = await errors(store, *thiefs, *begun, full, refused, at=AT + 1)
+    assert outcomes == [None] * 7 + [CONFLICT]
     asked = [request(SOCIAL, ONE), *(request(TIME_LOCK, TWO, new=f"G{n}") for n in range(5))]
-    outcomes = await store.commit(asked, AT + 2)
-    assert [one.error for one in outcomes] == [None] * 5 + [CONFLICT], "of their own as many"
+    outcomes = await errors(store, *asked, at=AT + 2)
+    assert outcomes == [None] * 5 + [CONFLICT], "of their own as many"
     states = "SELECT string_agg(new_key, ' ' ORDER BY new_key) FROM recovery WHERE ended_ms IS NULL"
     assert auditor.one(states) == "G0 G1 G2 G3 K2"
     assert auditor.one("SELECT count(*) FROM recovery WHERE status = 'cancelled'") == 5
@@ -399,8 +395,7 @@ async def test_a_stored_signature_counts_as_long_as_its_key(
     await ready_since(database, auditor)
     store = await next_writer()
     rest = complete() if kind == TIME_LOCK else request(kind, TWO)
-    (outcome,) = await store.commit([rest], AT + 3)
-    assert outcome.error is None
+    assert await errors(store, rest, at=AT + 3) == [None]
     expected = "cancelled" if kind == TIME_LOCK else "pending"
     assert (current(auditor), state(auditor)) == ("K1", expected)
     if (kind, ended) == (SOCIAL, "replaced"):
@@ -416,10 +411,10 @@ async def test_a_full_history_shuts_no_guardian_out(
     with psycopg.connect(database.superuser_url) as connection:
         connection.execute("UPDATE callboard.agent SET key_number = %s", (KEYS_MAX,))
     store = await next_writer()
-    outcomes = await store.commit(
-        [rotate("K9", "K1"), request(SOCIAL, ONE, TWO), rotate("K9", "K2")], AT + 1
+    outcomes = await errors(
+        store, rotate("K9", "K1"), request(SOCIAL, ONE, TWO), rotate("K9", "K2"), at=AT + 1
     )
-    assert [one.error for one in outcomes] == [CONFLICT, None, CONFLICT]
+    assert outcomes == [CONFLICT, None, CONFLICT]
     assert current(auditor) == "K2"
     day = AT + 1 + KEY_AGE_MS_MIN
     for at, key, before, expected in (
@@ -427,5 +422,4 @@ async def test_a_full_history_shuts_no_guardian_out(
         (day, "K9", "K2", None),
         (day + 1, "K10", "K9", CONFLICT),
     ):
-        (rotated,) = await store.commit([rotate(key, before)], at)
-        assert rotated.error is expected, rotated
+        assert await errors(store, rotate(key, before), at=at) == [expected], at

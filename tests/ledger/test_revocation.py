@@ -18,6 +18,7 @@ from tests.ledger.making import (
     CREDIT,
     Flow,
     NextWriter,
+    errors,
     revoke,
     unrevoke,
 )
@@ -73,8 +74,7 @@ async def test_after_a_refused_step_nothing_is_taken_until_the_rows_were_read_ag
     assert [one.error for one in later] == [ErrorCode.CONFLICT] * 2
 
     store = await next_writer()
-    (again,) = await store.commit([end], AT + 2)
-    assert again.error is ErrorCode.CONFLICT
+    assert await errors(store, end, at=AT + 2) == [ErrorCode.CONFLICT]
     assert auditor.one("SELECT count(*) FROM node WHERE name = 'b'") == 0
     assert auditor.one("SELECT status FROM workflow") == "running"
     fresh, *taken = await store.commit([replace(flow.advance(), is_fresh=True), after, end], AT + 3)
@@ -100,13 +100,14 @@ async def test_a_revocation_ends_when_it_expires(store: LedgerStore) -> None:
     flow = await running(store)
     await store.commit([revoke(expires_ms=AT + 100)], AT)
     refused_key = "refused while it is revoked"
-    (refused,) = await store.commit([flow.pay(CREDIT, key=refused_key)], AT + 99)
-    assert refused.error is ErrorCode.FORBIDDEN
+    assert await errors(store, flow.pay(CREDIT, key=refused_key), at=AT + 99) == [
+        ErrorCode.FORBIDDEN
+    ]
     # The same step under the same key: what was refused then is not refused for ever.
     paid = replace(flow.pay(CREDIT, key=refused_key), is_fresh=True)
     again, late = revoke(expires_ms=AT + 100), revoke(expires_ms=AT + 200)
-    outcomes = await store.commit([paid, again, late], AT + 100)
-    assert [one.error for one in outcomes] == [None, ErrorCode.INVALID_REQUEST, None]
+    outcomes = await errors(store, paid, again, late, at=AT + 100)
+    assert outcomes == [None, ErrorCode.INVALID_REQUEST, None]
 
 
 async def test_it_is_revoked_once_and_taken_back_once(
@@ -118,8 +119,7 @@ async def test_it_is_revoked_once_and_taken_back_once(
     expected = [
         ErrorCode.NOT_FOUND, None, ErrorCode.ALREADY_REVOKED, None, ErrorCode.NOT_FOUND, None,
     ]  # fmt: skip
-    outcomes = await store.commit(commands, AT + 1)
-    assert [one.error for one in outcomes] == expected
+    assert await errors(store, *commands, at=AT + 1) == expected
 
     store = await next_writer()
     found = [(await store.commit([command], AT + 2))[0].error for command in map(fresh, commands)]

@@ -25,6 +25,7 @@ from tests.ledger.making import (
     NextWriter,
     ToldLives,
     deposit,
+    errors,
     give,
     join,
     new_id,
@@ -119,8 +120,7 @@ async def test_members_are_bounded_and_those_that_have_expired_make_room(
     lives = ToldLives()
     store = await open_with_member(database.service_url, lives=lives)
     names = [f"m{number}" for number in range(1, MEMBERS_MAX)]
-    outcomes = await store.commit([join(name) for name in names], AT)
-    assert {outcome.error for outcome in outcomes} == {None}
+    assert set(await errors(store, *(join(name) for name in names))) == {None}
     full = join("one too many")
     refused = await one(store, full)
     assert (refused.error, refused.result) == (ErrorCode.OVERLOADED, {"retryAfterS": 5})
@@ -153,8 +153,7 @@ async def test_last_member_that_is_ready_and_lives_does_not_drain(
     assert (await one(store, drain)).error is ErrorCode.CONFLICT, "the other does not live"
     lives.ended = set()
     both = [drain, change(OTHER, MemberState.DRAINING)]
-    outcomes = await store.commit(both, AT)
-    assert [outcome.error for outcome in outcomes] == [None, ErrorCode.CONFLICT]
+    assert await errors(store, *both) == [None, ErrorCode.CONFLICT]
     assert (state_of(auditor), state_of(auditor, OTHER)) == ("draining", "ready")
     assert_shown(store, auditor)
     await store.close()
@@ -226,10 +225,10 @@ async def test_shards_that_there_are_not_are_refused(
 ) -> None:
     """A negative number would name one from the end of a list."""
     await store.commit([join(OTHER)], AT)
-    refused = await store.commit(
-        [replace(take(OTHER), shards=shards), replace(give(OTHER), shards=shards)], AT
+    refused = await errors(
+        store, replace(take(OTHER), shards=shards), replace(give(OTHER), shards=shards)
     )
-    assert [outcome.error for outcome in refused] == [ErrorCode.INVALID_REQUEST] * 2
+    assert refused == [ErrorCode.INVALID_REQUEST] * 2
     assert rows_of(auditor) == dict.fromkeys(ALL, (MEMBER, 1))
 
 

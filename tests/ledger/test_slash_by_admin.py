@@ -19,6 +19,7 @@ from tests.ledger.making import (
     CREDIT,
     PAYER,
     Flow,
+    errors,
     succeeded,
 )
 from tests.ledger.test_fraud import at_risk, two_nodes_at_risk
@@ -55,8 +56,9 @@ async def test_case_27_an_administrator_takes_of_the_nodes_lock_alone_and_ends_i
     }
     (again,) = await store.commit([command], AT)
     assert (again.status, again.result) == (OutcomeStatus.REPEATED, result)
-    (reused,) = await store.commit([slash(flow, key=command.key, request_hash=b"other")], AT)
-    assert reused.error is ErrorCode.KEY_REUSED
+    assert await errors(store, slash(flow, key=command.key, request_hash=b"other")) == [
+        ErrorCode.KEY_REUSED
+    ]
 
 
 async def test_case_27_of_a_node_that_has_ended_there_is_an_event_only(

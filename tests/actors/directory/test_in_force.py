@@ -22,13 +22,13 @@ from core.market.pricing import FixedPrice
 from core.workflow.actions import SelectAgent
 from ledger.commands import Command
 from ledger.features.agent_live import Heartbeat, LivenessStore
-from ledger.features.agents import DeregisterAgent, RebuildReputation
+from ledger.features.agents import RebuildReputation
 from ledger.features.directory import DirectoryTail
 from ledger.features.prices import SetPrice
 from ledger.writer.store import LedgerStore
 from tests.actors.directory.test_directory_sync import empty_directory
 from tests.conftest import Database
-from tests.ledger.making import AGENT, AT, PAYER, card, new_key, open_store, revoke
+from tests.ledger.making import AGENT, AT, PAYER, card, leave, new_key, open_store, revoke
 
 OWNERS = 3
 CAPABILITY = "cap.test.echo.v1"
@@ -108,13 +108,6 @@ def price() -> SetPrice:
     """Register the capability's price."""
     return SetPrice(
         key=new_key(), actor_did=PAYER, capability_id=CAPABILITY, price=FixedPrice(20_000)
-    )
-
-
-def leave() -> DeregisterAgent:
-    """Deregister the first agent."""
-    return DeregisterAgent(
-        key=new_key(), actor_did=PAYER, owner_did=PAYER, is_admin=False, did=AGENT
     )
 
 
