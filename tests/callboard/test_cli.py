@@ -69,26 +69,6 @@ def test_text_output_has_a_line_per_member(service: ScriptedService) -> None:
     assert result.stdout == "balance   1.25\ncurrency  CREDITS\n"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "reply"),
-    [
-        (("workflow", "list"), {"workflows": [{"id": "row-1", "status": "failed"}]}),
-        (("agent", "list"), {"agents": [{"did": "row-1", "capabilities": [{"id": "c"}]}]}),
-        (("key", "list"), {"keys": [{"id": "row-1", "scopes": ["a", "b"]}]}),
-        (("ledger", "history", "did:a:b"), {"events": [{"id": 1, "description": "row-1"}]}),
-        (("ledger", "transactions"), {"transactions": [{"id": 1, "description": "row-1"}]}),
-        (("audit", "list"), {"entries": [{"id": 1, "targetId": "row-1"}]}),
-    ],
-)
-def test_every_list_is_a_table(
-    service: ScriptedService, arguments: tuple[str, ...], reply: dict[str, Any]
-) -> None:
-    service.script = [Scripted(200, reply)]
-    result = run(*arguments, "--url", service.url)
-    assert result.exit_code == 0
-    assert "row-1" in result.stdout
-
-
 def test_what_others_write_is_no_markup_and_commands_no_terminal(service: ScriptedService) -> None:
     said = "[/x] [red]paid[/red] \x1b[2J\x9b2J\x07"
     service.script = [Scripted(200, {"versions": [{"version": "1.0.0", "changelog": said}]})]

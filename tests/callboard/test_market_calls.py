@@ -7,21 +7,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.callboard.scripted_service import Scripted, ScriptedService
 from tests.callboard.test_cli import run
-
-
-@pytest.mark.parametrize("plural", ["invoice", "dispute"])
-def test_lists_are_tables_and_pages(service: ScriptedService, plural: str) -> None:
-    service.script = [Scripted(200, {f"{plural}s": [{"id": "row-1", "status": "paid"}]})]
-    result = run(plural, "list", "--status", "paid", "--cursor", "c", "--url", service.url)
-    assert result.exit_code == 0
-    assert "row-1" in result.stdout
-    assert service.asked[0].target == f"/v1/{plural}s?status=paid&limit=50&cursor=c"
 
 
 @pytest.mark.parametrize(
@@ -61,58 +51,6 @@ def test_a_task_can_be_auctioned(service: ScriptedService) -> None:
     assert run("task", "publish", "[cap.x] do", *options).exit_code == 0
     asked = service.asked[0].body
     assert asked == {"description": "[cap.x] do", "selection": "auction", "auctionWindowMs": 500}
-
-
-@pytest.mark.parametrize(
-    ("verb", "plural", "target"),
-    [
-        (("receipt", "list", "did:net:a"), "receipts", "/v1/receipts/did:net:a?limit=50"),
-        (("receipt", "workflow", "w"), "receipts", "/v1/receipts/workflow/w?limit=50"),
-        (
-            ("workflow", "signed-results", "w", "--all"),
-            "results",
-            "/v1/trust/signed-results/w?all=true&limit=50",
-        ),
-    ],
-)
-def test_receipts_and_signed_results_are_tables(
-    service: ScriptedService, verb: tuple[str, ...], plural: str, target: str
-) -> None:
-    service.script = [Scripted(200, {plural: [{"nodeId": "node-1", "agentDid": "did:net:a"}]})]
-    result = run(*verb, "--url", service.url)
-    assert result.exit_code == 0, result.output
-    assert "node-1" in result.stdout
-    assert service.asked[0].target == target
-
-
-@pytest.mark.parametrize(
-    ("verb", "method", "target", "body"),
-    [
-        (
-            ("create", "https://a.example/x", "--event", "*", "--secret", "whsec_x"),
-            "POST", "/v1/webhooks",
-            {"url": "https://a.example/x", "events": ["*"], "secret": "whsec_x"},
-        ),
-        (("update", "w", "--disable"), "PATCH", "/v1/webhooks/w", {"enabled": False}),
-        (
-            ("update", "w", "--new-url", "https://b.example/", "--enable"),
-            "PATCH", "/v1/webhooks/w", {"url": "https://b.example/", "enabled": True},
-        ),
-        (("rotate", "w"), "PATCH", "/v1/webhooks/w", {"rotateSecret": True}),
-        (("test", "w"), "POST", "/v1/webhooks/w/test", {}),
-        (("redeliver", "w", "d"), "POST", "/v1/webhooks/w/deliveries/d/redeliver", {}),
-        (("delete", "w"), "DELETE", "/v1/webhooks/w", None),
-    ],
-)  # fmt: skip
-def test_webhooks_are_changed_by_verbs(
-    service: ScriptedService, verb: tuple[str, ...], method: str, target: str, body: Any
-) -> None:
-    service.script = [Scripted(200, {"success": True, "id": "w"})]
-    result = run("webhook", *verb, "--url", service.url)
-    assert result.exit_code == 0, result.output
-    (asked,) = service.asked
-    assert (asked.method, asked.target, asked.body) == (method, target, body)
-    assert (asked.headers.get("idempotency-key") is None) == (method == "DELETE")
 
 
 @pytest.mark.parametrize(("is_valid", "code"), [(True, 0), (False, 1)])

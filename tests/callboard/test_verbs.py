@@ -233,9 +233,89 @@ OTHERS: Verbs = [
 ]  # fmt: skip
 
 
+SUBNETS, POLICIES = "/v1/federation/subnets", "/v1/federation/policies"
+OF_SUBNETS: Verbs = [
+    (
+        ("subnet", "create", "team", "--member", "did:net:a", "--member", "did:net:b"),
+        "POST", SUBNETS,
+        {"name": "team", "memberDids": ["did:net:a", "did:net:b"], "policyType": "private"},
+    ),
+    (
+        ("subnet", "create", "team", "--type", "public", "--description", "ours"),
+        "POST", SUBNETS,
+        {"name": "team", "memberDids": [], "policyType": "public", "description": "ours"},
+    ),
+    (
+        ("subnet", "join", "s", "did:net:a"),
+        "POST", f"{SUBNETS}/s/members", {"memberDid": "did:net:a"},
+    ),
+    (
+        ("subnet", "add", "s", "did:net:a"),
+        "POST", f"{SUBNETS}/s/members", {"memberDid": "did:net:a"},
+    ),
+    (
+        ("subnet", "leave", "s", "did:net:a"),
+        "DELETE", f"{SUBNETS}/s/members?memberDid=did%3Anet%3Aa", None,
+    ),
+    (
+        ("subnet", "remove", "s", "did:net:a"),
+        "DELETE", f"{SUBNETS}/s/members?memberDid=did%3Anet%3Aa", None,
+    ),
+    (
+        ("policy", "create", "s", "--type", "rate_limit", "--per-minute", "5"),
+        "POST", POLICIES, {"subnetId": "s", "policyType": "rate_limit", "limitPerMinute": 5},
+    ),
+    (
+        ("policy", "create", "s", "--type", "deny_capability", "--capability", "cap.x.*"),
+        "POST", POLICIES,
+        {"subnetId": "s", "policyType": "deny_capability", "capability": "cap.x.*"},
+    ),
+    (
+        ("policy", "create", "s", "--type", "allow_region", "--region", "eu"),
+        "POST", POLICIES, {"subnetId": "s", "policyType": "allow_region", "region": "eu"},
+    ),
+    (("policy", "remove", "p"), "DELETE", f"{POLICIES}/p", None),
+]  # fmt: skip
+WEBHOOKS: Verbs = [
+    (
+        ("webhook", "create", "https://a.example/x", "--event", "*", "--secret", "whsec_x"),
+        "POST", "/v1/webhooks",
+        {"url": "https://a.example/x", "events": ["*"], "secret": "whsec_x"},
+    ),
+    (("webhook", "update", "w", "--disable"), "PATCH", "/v1/webhooks/w", {"enabled": False}),
+    (
+        ("webhook", "update", "w", "--new-url", "https://b.example/", "--enable"),
+        "PATCH", "/v1/webhooks/w", {"url": "https://b.example/", "enabled": True},
+    ),
+    (("webhook", "rotate", "w"), "PATCH", "/v1/webhooks/w", {"rotateSecret": True}),
+    (("webhook", "test", "w"), "POST", "/v1/webhooks/w/test", {}),
+    (("webhook", "redeliver", "w", "d"), "POST", "/v1/webhooks/w/deliveries/d/redeliver", {}),
+    (("webhook", "delete", "w"), "DELETE", "/v1/webhooks/w", None),
+]  # fmt: skip
+# The arguments, the member that holds the rows, a member of a row that is shown, what is asked.
+LISTS = [
+    ("workflow list", "workflows", "id", "/v1/workflows?limit=50"),
+    ("agent list", "agents", "did", "/v1/agents?limit=50&offset=0"),
+    ("key list", "keys", "id", "/v1/keys?limit=50"),
+    ("ledger history did:a:b", "events", "description", "/v1/ledger/did:a:b/history?limit=50"),
+    ("ledger transactions", "transactions", "description", "/v1/ledger/transactions?limit=50"),
+    ("audit list", "entries", "targetId", "/v1/audit?limit=100"),
+    ("invoice list --status paid --cursor c", "invoices", "id",
+     "/v1/invoices?status=paid&limit=50&cursor=c"),
+    ("dispute list --status paid --cursor c", "disputes", "id",
+     "/v1/disputes?status=paid&limit=50&cursor=c"),
+    ("receipt list did:net:a", "receipts", "nodeId", "/v1/receipts/did:net:a?limit=50"),
+    ("receipt workflow w", "receipts", "nodeId", "/v1/receipts/workflow/w?limit=50"),
+    ("workflow signed-results w --all", "results", "nodeId",
+     "/v1/trust/signed-results/w?all=true&limit=50"),
+    ("subnet list --did did:net:a", "subnets", "id", f"{SUBNETS}?memberDid=did%3Anet%3Aa"),
+    ("policy list --subnet s", "policies", "id", f"{POLICIES}?subnetId=s&limit=50"),
+]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("arguments", "method", "target", "body"),
-    [*MARKET, *IDENTITY, *SCHEDULES, *HOOKS, *PEERS, *OTHERS],
+    [*MARKET, *IDENTITY, *SCHEDULES, *HOOKS, *PEERS, *OTHERS, *OF_SUBNETS, *WEBHOOKS],
     ids=lambda value: str(value)[:40],
 )
 def test_verb_sends_what_its_operation_takes(
@@ -260,7 +340,20 @@ def test_verb_sends_what_its_operation_takes(
     assert (result.exit_code, json.loads(result.stdout)) == (0, reply)
     (asked,) = service.asked
     assert (asked.method, asked.target, asked.body) == (method, target, body)
-    assert ("idempotency-key" in asked.headers) is (method == "POST")
+    is_keyed = method == "POST" or (method == "PATCH" and target.startswith("/v1/webhooks"))
+    assert ("idempotency-key" in asked.headers) is is_keyed
+
+
+@pytest.mark.parametrize(("arguments", "rows", "shown", "target"), LISTS)
+def test_every_list_is_a_table(
+    service: ScriptedService, arguments: str, rows: str, shown: str, target: str
+) -> None:
+    row = {"id": "x", "capabilities": [{"id": "c"}], "scopes": ["a", "b"], shown: "row-1"}
+    service.script = [Scripted(200, {rows: [row]})]
+    result = run(*arguments.split(), "--url", service.url)
+    assert result.exit_code == 0, result.output
+    assert "row-1" in result.stdout
+    assert service.asked[0].target == target
 
 
 @pytest.mark.parametrize("kind", ["webhook", "event"])
