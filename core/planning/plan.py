@@ -7,8 +7,8 @@
 4. Fill inputs from the outputs of other nodes. These mappings are the edges of the graph. Nodes
    that do not depend on each other run in parallel.
 
-Steps 3 and 4 are repeated while they add nodes. The draft consists of the `intent` and the `nodes`
-of a manifest. Reference: features.md (Planning); decision planning.
+The draft consists of the `intent` and the `nodes` of a manifest.
+Reference: features.md (Planning); decision planning.
 """
 
 from __future__ import annotations
@@ -37,8 +37,6 @@ PRICE_MICRO_MAX: Final = MICRO_MAX // (LIMIT_TIMES * NODES_MAX)
 SURENESS_IMPLIED: Final = 0.5
 # The longest chain of producers for one input.
 _PRODUCERS_DEEP: Final = 4
-# How often steps 3 and 4 are done at most.
-_ROUNDS: Final = 3
 # A node's name may have 128 characters; the rest is for a number.
 _NAME_CHARS_MAX: Final = 120
 _VERSION: Final = re.compile(r"\.v\d+$")
@@ -127,17 +125,12 @@ def plan(description: str, offers: Sequence[Offer], *, nodes_max: int = NODES_MA
             _take(draft, phrase, ranked)  # (2)
     for place, step in enumerate(draft.steps):
         give(step, draft.steps[:place], draft.addresses)
-    for number in range(_ROUNDS):
-        before = len(draft.steps)
-        for step in list(draft.steps):
-            _add_producers(draft, step, makers, _PRODUCERS_DEEP, is_connected=number > 0)  # (3)
-        if number > 0 and len(draft.steps) == before:
-            break
-        for place, step in enumerate(draft.steps):
-            step.sources = {}
-            connect(step, draft.steps[:place])  # (4)
-        for place, step in enumerate(draft.steps):
-            connect_later(step, draft.steps[place + 1 :])
+    for step in list(draft.steps):
+        _add_producers(draft, step, makers, _PRODUCERS_DEEP)  # (3)
+    for place, step in enumerate(draft.steps):
+        connect(step, draft.steps[:place])  # (4)
+    for place, step in enumerate(draft.steps):
+        connect_later(step, draft.steps[place + 1 :])
     _leave_out_unused(draft)
     draft.steps = in_order(draft.steps)
     return draft
@@ -213,20 +206,18 @@ def sureness(best: Ranked, rival: Ranked | None) -> float:
     return round(best.share * (1 - near / 2), 3)
 
 
-def _add_producers(
-    draft: Plan, step: Step, makers: Makers, deep: int, *, is_connected: bool
-) -> None:
+def _add_producers(draft: Plan, step: Step, makers: Makers, deep: int) -> None:
     for wanted in step.offer.inputs:
         before = draft.steps[: draft.steps.index(step)]
-        if draft.is_full or wanted.name in step.payload or wanted.name in step.sources:
+        if draft.is_full or wanted.name in step.payload:
             continue
         source = best_source(step, wanted, before)
-        if source is not None and not is_connected:
+        if source is not None:
             adapter = makers.adapter(step, wanted, source.place, before)
             if adapter is not None:
                 _insert(draft, step, adapter)
                 continue
-        if source is not None and not is_connected and not source.is_weak:
+        if source is not None and not source.is_weak:
             continue
         if deep == 0 or not _is_to_be_made(step, wanted):
             continue
@@ -235,7 +226,7 @@ def _add_producers(
         if made is None or (source is not None and made[1] != wanted.name):
             continue
         added = _insert(draft, step, made[0])
-        _add_producers(draft, added, makers, deep - 1, is_connected=is_connected)
+        _add_producers(draft, added, makers, deep - 1)
 
 
 def _is_to_be_made(step: Step, wanted: Member) -> bool:
