@@ -24,13 +24,11 @@ from core.workflow.events import (
     AttemptSucceeded,
     Event,
     Failure,
-    SettledBy,
     VerificationFinished,
 )
 from core.workflow.transitions import NodeStatus
 from core.workflow.verdict import find_verdict
 from core.workflow.workflow_state import is_open
-from ledger.authority import Authority
 from ledger.commands import Outcome, OutcomeStatus
 
 Done = Callable[[NodeResultReply | ServiceError | None], None]
@@ -69,7 +67,11 @@ def take_result(runner: Runner, request: NodeResultRequest, now_ms: int, done: D
         def committed(is_applied: bool) -> None:
             done(NodeResultReply(status=state.status) if is_applied else None)
 
-        runner.receive(request.workflow_id, _build_event(runner, run, request, now_ms), committed)
+        by = None
+        if isinstance(request, SettlementRequest):
+            by = request.actor_did, request.authority
+        event = _build_event(runner, run, request, now_ms)
+        runner.receive(request.workflow_id, event, committed, by)
         return
     is_same = state.attempt == request.attempt and not request.verify_attempt
     if is_same and (state.status is NodeStatus.SUCCESS or state.has_result):  # 3
@@ -175,17 +177,11 @@ def _build_event(
         # The clock of the process that started the attempt may be ahead.
         {**request.metrics, "latency_ms": max(0, now_ms - began_ms)},
         request.result_ref,
-        _settled_by(request),
+        isinstance(request, SettlementRequest),
+        request.named_micro if isinstance(request, SettlementRequest) else None,
         request.signature if isinstance(checked, str) else None,
         checked if isinstance(checked, str) else None,
     )
-
-
-def _settled_by(request: NodeResultRequest) -> SettledBy | None:
-    if not isinstance(request, SettlementRequest):
-        return None
-    by = request.authority or Authority("")
-    return SettledBy(request.actor_did, request.named_micro, by.right, by.reason)
 
 
 def _check_signature(

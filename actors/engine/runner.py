@@ -59,7 +59,6 @@ from actors.workflows.running_workflow import (
 )
 from actors.workflows.step_commands import (
     OwnerCommands,
-    asked_by,
     build_bids_heard,
     build_cancel_reply,
     is_halting,
@@ -88,16 +87,15 @@ from core.workflow.actions import (
 from core.workflow.events import (
     AgentRevoked,
     AttemptFailed,
-    AttemptSucceeded,
     CancelRequested,
     Event,
     Record,
     RetryDue,
     RuntimeExceeded,
-    SettledBy,
     WorkflowAccepted,
 )
 from core.workflow.rules.retry import delay_ms
+from ledger.authority import Authority
 from ledger.commands import Command, Outcome, OutcomeStatus
 from ledger.reads.stored import StoredWorkflow
 
@@ -114,6 +112,8 @@ _DEADLINE, _READ_AGAIN = "\x00deadline", "\x00read again"
 _NOTHING: Final[Mapping[str, Any]] = {}
 
 Publish = Callable[[PublishReply | ServiceError], None]
+# The DID of a caller, and the single right that permits its request, None if none is needed.
+Caller = tuple[str, Authority | None]
 
 
 class Runner:
@@ -176,7 +176,7 @@ class Runner:
             request_rows=on_rows_needed,
             on_changed=self.reads.mark_changed,
             on_resumed=self._at_work.forget,
-            on_ended=self._handle_quarantined_end,
+            on_ended=on_finished,
         )
         self.shards = DrivenShards(
             self._running, self._quarantine, dispatcher=dispatcher, stop=self._stop
@@ -191,10 +191,6 @@ class Runner:
     def is_driving(self, workflow_id: str) -> bool:
         """Say whether this runner drives the workflow; it does not while the workflow is halted."""
         return self.find_run(workflow_id) is not None
-
-    def driven_workflow_ids(self) -> set[str]:
-        """Return the ids of the workflows that this runner drives, without halted ones."""
-        return self._running.ids()
 
     def find_run(self, workflow_id: str) -> RunningWorkflow | None:
         """Return the run of a driven workflow, for reading only; None if halted or unknown."""
@@ -412,10 +408,13 @@ class Runner:
 
     # -- events -----------------------------------------------------------------------------------
 
-    def receive(self, workflow_id: str, event: Event, done: Done | None = None) -> None:
+    def receive(
+        self, workflow_id: str, event: Event, done: Done | None = None, by: Caller | None = None
+    ) -> None:
         """Receive an event of a workflow; ignore it if the workflow is not driven here.
 
         Args:
+            by: the caller that requested the step; None for a step of the owner itself.
             done: receives, after the commit of an event with records, whether the command was
                 applied. It receives False if an exception quarantines the workflow.
         """
@@ -423,9 +422,11 @@ class Runner:
         if run is None or not run.is_stored:
             return
         otherwise = None if done is None else partial(done, False)
-        self._guard(run, self._receive, run, event, done, otherwise=otherwise)
+        self._guard(run, self._receive, run, event, done, by, otherwise=otherwise)
 
-    def _receive(self, run: RunningWorkflow, event: Event, done: Done | None) -> None:
+    def _receive(
+        self, run: RunningWorkflow, event: Event, done: Done | None, by: Caller | None
+    ) -> None:
         order = run.close_order(event)
         if order is not None:
             self._orders.release(order, event)
@@ -439,9 +440,8 @@ class Runner:
                 return  # no failure event: it would dispatch the node to another candidate
         records, actions = self._decide(run, event)
         if records:
-            by = event.settled_by if isinstance(event, AttemptSucceeded) else None
             key = step_key(run.workflow_id, event)
-            self._submit_step(run, key, records, actions, done, settled_by=by)
+            self._submit_step(run, key, records, actions, done, by=by)
         elif actions:
             self._perform(run, actions)
 
@@ -513,10 +513,10 @@ class Runner:
         done: Done | None = None,
         *,
         is_fresh: bool = False,
-        settled_by: SettledBy | None = None,
+        by: Caller | None = None,
     ) -> None:
         is_last = run.machine.is_finished
-        actor_did, authority = asked_by(settled_by, self._member)
+        actor_did, authority = by or (self._member, None)
         command = self._commands.advance(
             run.workflow_id, key, records, actor_did, is_fresh=is_fresh, authority=authority
         )
@@ -625,9 +625,6 @@ class Runner:
         ends_ms, payer = run.machine.deadline_ms, run.payer_did
         self._quarantine.add(run.workflow_id, code, ends_ms, payer, run.watchers, is_known=is_known)
         self._stop(run)
-
-    def _handle_quarantined_end(self, workflow_id: str, watchers: set[str]) -> None:
-        self._on_finished(workflow_id, watchers, None)
 
     # -- acting -----------------------------------------------------------------------------------
 

@@ -69,7 +69,7 @@ class Quarantine:
         on_changed: receives the id of a workflow whose rows, if read earlier, are out of date.
         on_resumed: receives the id of a workflow after the commit of its resume, before its rows
             are requested. The runner then forgets its reasons not to restore the workflow.
-        on_ended: receives (workflow id, watchers) after the commit of a workflow's end.
+        on_ended: receives (workflow id, watchers, None) after the commit of a workflow's end.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Quarantine:
         request_rows: Callable[[str], None],
         on_changed: Callable[[str], None],
         on_resumed: Callable[[str], None],
-        on_ended: Callable[[str, set[str]], None],
+        on_ended: Callable[[str, set[str], None], None],
     ) -> None:
         self._commands = commands
         self._clock = clock
@@ -266,7 +266,7 @@ class Quarantine:
             self._retry_end(workflow_id, quarantined)
             return
         cancel, quarantined.cancel = quarantined.cancel, None
-        self._on_ended(workflow_id, self.remove(workflow_id))
+        self._on_ended(workflow_id, self.remove(workflow_id), None)
         if cancel is None:
             return
         _, done = cancel

@@ -147,10 +147,6 @@ class DrivenWorkflows:
         """Say whether this run is the driven one of its workflow, not an earlier run."""
         return self._runs.get(run.workflow_id) is run
 
-    def ids(self) -> set[str]:
-        """Return the ids of the workflows that are not halted."""
-        return {name for name, run in self._runs.items() if not run.is_halted}
-
     def stored(self) -> list[RunningWorkflow]:
         """Return the workflows whose publish is known to be committed."""
         return [run for run in self._runs.values() if run.is_stored]

@@ -29,7 +29,6 @@ from core.workflow.events import (
     NodeChanged,
     Record,
     RetryDue,
-    SettledBy,
     VerificationFinished,
 )
 from core.workflow.terms import reserved_json
@@ -200,7 +199,7 @@ def step_key(workflow_id: str, event: Event) -> str:
     # One attempt may have several back-offs and several verifications, even two verifications
     # within one millisecond. `turn` makes their keys differ.
     turn = 0
-    if isinstance(event, AttemptSucceeded) and event.settled_by is not None:
+    if isinstance(event, AttemptSucceeded) and event.is_settled:
         return settlement_key(workflow_id, node, attempt)
     if isinstance(event, RetryDue):
         turn = event.at_ms
@@ -216,19 +215,6 @@ def step_key(workflow_id: str, event: Event) -> str:
 def settlement_key(workflow_id: str, node: str, attempt: int) -> str:
     """Return the command key of the step with which a payer has ended an accepted attempt."""
     return f"AttemptSettled:{workflow_id}:{node}:{attempt}"
-
-
-def asked_by(settled_by: SettledBy | None, member: str) -> tuple[str, Authority | None]:
-    """Return the DID in whose name a step is taken, and the single right that permits it or None.
-
-    Args:
-        settled_by: the caller that ended the attempt. None: the owner took the step itself.
-        member: the owner's member id.
-    """
-    if settled_by is None or not settled_by.did:
-        return member, None
-    right = settled_by.right
-    return settled_by.did, Authority(right, settled_by.reason) if right else None
 
 
 def build_bids_heard(action: CloseAuction, outcome: Outcome, at_ms: int) -> BidsHeard:

@@ -153,30 +153,17 @@ class AttemptAccepted(Message, frozen=True):
     input_hash: str | None = None
 
 
-class SettledBy(Message, frozen=True):
-    """The caller that ends an accepted attempt instead of its agent.
-
-    `named_micro`: the payment that the payer names, micro-credits; None if the payer names none.
-    `right`: the single right that permitted the call, `reason`: the reason that the caller gave;
-    both are "" for an ordinary key.
-    """
-
-    did: str
-    named_micro: int | None
-    right: str = ""
-    reason: str = ""
-
-
 class AttemptSucceeded(Message, frozen=True):
     """The agent replied with a result.
 
     `result_json` is the result in canonical form; for a large result it is None and `result_ref`
-    refers to the result. Hashes are `sha256:` + hex over the JCS forms. `settled_by`: the caller
-    that ended an accepted attempt; None if the agent replied. `signature`: `ed25519:` + base64 over
-    the result, valid under the agent's key `signed_key` (base64); None if the result is not signed
-    or the signature was not checked. `charged_micro`: the amount that a peer charged plus the fee
-    of this deployment, which is the payment; None for an agent of this deployment. A peer has
-    already had the result verified if the node requires a verification.
+    refers to the result. Hashes are `sha256:` + hex over the JCS forms. `is_settled`: the payer
+    ended the accepted attempt, not its agent. `named_micro`: the payment that the payer names,
+    micro-credits; None if it names none. `signature`: `ed25519:` + base64 over the result, valid
+    under the agent's key `signed_key` (base64); None if the result is not signed or the signature
+    was not checked. `charged_micro`: the amount that a peer charged plus the fee of this
+    deployment, which is the payment; None for an agent of this deployment. A peer has already had
+    the result verified if the node requires a verification.
     """
 
     node: str
@@ -188,7 +175,8 @@ class AttemptSucceeded(Message, frozen=True):
     at_ms: int
     metrics: dict[str, Any] = field(default_factory=dict)
     result_ref: BlobRef | None = None
-    settled_by: SettledBy | None = None
+    is_settled: bool = False
+    named_micro: int | None = None
     signature: str | None = None
     signed_key: str | None = None
     charged_micro: int | None = None

@@ -234,7 +234,8 @@ class Checks:
     def told(self, process: Process, *, is_revoked: Callable[[str], bool]) -> None:
         """Hear that an owner was told who is revoked: none of them has anything to do there."""
         runner = process.runner
-        for workflow_id in () if runner is None else runner.driven_workflow_ids():
+        driven = () if runner is None else runner._running.stored()
+        for workflow_id in (run.workflow_id for run in driven if not run.is_halted):
             assert runner is not None
             run = runner.find_run(workflow_id)
             assert run is not None, workflow_id

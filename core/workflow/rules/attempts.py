@@ -160,10 +160,10 @@ def attempt_succeeded(workflow: WorkflowState, event: AttemptSucceeded) -> None:
         state.status = next_node_status(state.status, NodeTrigger.WORK_STARTED)
     state.is_accepted = False
     state.started_ms = event.started_ms
-    is_settled = event.settled_by is not None or event.charged_micro is not None
+    is_settled = event.is_settled or event.charged_micro is not None
     unpayable = None
-    if event.settled_by is not None:
-        set_named_price(workflow, state, event.settled_by.named_micro)
+    if event.is_settled:
+        set_named_price(workflow, state, event.named_micro)
     elif event.charged_micro is not None:
         set_peer_price(workflow, state, event.charged_micro)
     else:

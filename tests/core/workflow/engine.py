@@ -45,7 +45,6 @@ from core.workflow.events import (
     Record,
     RetryDue,
     RuntimeExceeded,
-    SettledBy,
     Verdict,
     VerificationFinished,
     WorkflowAccepted,
@@ -168,9 +167,18 @@ class Engine:
     def settle(self, node: str, named_micro: int | None) -> Decision:
         """The payer ends the attempt that the node's agent has accepted."""
         attempt, at_ms = self.find(node).attempt, self.at_ms
-        by = SettledBy("did:x:payer", named_micro)
         return self.hear(
-            AttemptSucceeded(node, attempt, "{}", None, "sha256:out", at_ms, at_ms, settled_by=by)
+            AttemptSucceeded(
+                node,
+                attempt,
+                "{}",
+                None,
+                "sha256:out",
+                at_ms,
+                at_ms,
+                is_settled=True,
+                named_micro=named_micro,
+            )
         )
 
     def accept_later(self, node: str) -> Decision:
