@@ -1,4 +1,4 @@
-"""The supervisor's command line: `python -m serve_app.supervisor up | join | down | …`.
+"""The command line of deployments: `callboard up | join | down | …` runs this program.
 
 `up` starts and supervises a deployment in the foreground. With `--detach` it does so in the
 background, and returns when the deployment is ready. `join` does the same for this machine's part
@@ -68,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"callboard: {defect}", file=sys.stderr)
         return USAGE
     if arguments.verb == "down":
-        return _down(loaded)
+        return _down(loaded, arguments.output)
     if arguments.verb == "settings":
         return _settings(loaded, arguments.output)
     if arguments.verb == "upgrade":
@@ -82,7 +82,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"callboard: {defect}", file=sys.stderr)
             return FAILED
     if arguments.detach:
-        return _up_detached(loaded, argv if argv is not None else sys.argv[1:])
+        words = argv if argv is not None else sys.argv[1:]
+        return _up_detached(loaded, words, getattr(arguments, "output", "text"))
     keeper: Callable[[Callable[[str], None]], Keeper] = partial(Keeper, loaded)
     if arguments.verb == "join":
         try:
@@ -115,7 +116,7 @@ def _cluster_defaults(loaded: LoadedSettings) -> dict[str, str]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m serve_app.supervisor", description=__doc__)
+    parser = argparse.ArgumentParser(prog="callboard", description=__doc__)
     verbs = parser.add_subparsers(dest="verb", required=True)
     up = verbs.add_parser("up", help="start a deployment")
     join = verbs.add_parser("join", help="start this machine's part of a cluster")
@@ -149,7 +150,11 @@ def _parser() -> argparse.ArgumentParser:
         "--ports", type=_first_port, default=CLUSTER_PORTS_FROM,
         help=f"first of {BLOCK_SIZE} free ports, the same on all machines",
     )  # fmt: skip
-    settings.add_argument("--output", choices=("text", "json"), default="text")
+    for verb in (up, down, settings):
+        verb.add_argument(
+            "--output", choices=("text", "json"), default="text",
+            help="output format; of `up` with --detach only",
+        )  # fmt: skip
     return parser
 
 
@@ -222,8 +227,11 @@ def _request_stop(_number: int, _frame: FrameType | None) -> NoReturn:
     raise StopRequested
 
 
-def _up_detached(loaded: LoadedSettings, argv: Sequence[str]) -> int:
-    """Start this command in a background session; return when it is ready or has ended."""
+def _up_detached(loaded: LoadedSettings, argv: Sequence[str], output: str) -> int:
+    """Start this command in a background session; return when it is ready or has ended.
+
+    If the output is JSON, the progress goes to standard error.
+    """
     holder = loaded.deployment.holder()
     if holder is not None:
         print(f"callboard: {already_running(loaded.settings.home, holder)}", file=sys.stderr)
@@ -234,11 +242,15 @@ def _up_detached(loaded: LoadedSettings, argv: Sequence[str]) -> int:
     command += ["--home", loaded.settings.home]  # absolute; the caller's may be relative
     keeper = subprocess.Popen(
         command, cwd=ROOT, env=child_environment({}), stdin=subprocess.DEVNULL,
-        start_new_session=True, pass_fds=(writing,),
+        stdout=sys.stderr if output == "json" else None, start_new_session=True,
+        pass_fds=(writing,),
     )  # fmt: skip
     os.close(writing)
     try:
         if os.read(reading, 1):
+            if output == "json":
+                url = loaded.deployment.url_file.read_text(encoding="utf-8").strip()
+                print(json.dumps({"home": loaded.settings.home, "url": url}, indent=2))
             return DONE
     except KeyboardInterrupt:
         keeper.terminate()
@@ -248,8 +260,9 @@ def _up_detached(loaded: LoadedSettings, argv: Sequence[str]) -> int:
 # --- down, settings -------------------------------------------------------------------------------
 
 
-def _down(loaded: LoadedSettings) -> int:
+def _down(loaded: LoadedSettings, output: str) -> int:
     deployment = loaded.deployment
+    say = partial(print, file=sys.stderr) if output == "json" else print
     holder = deployment.holder()
     if holder is not None:
         try:
@@ -261,10 +274,12 @@ def _down(loaded: LoadedSettings) -> int:
         except ProcessLookupError:
             pass  # the supervisor ended in the meantime
     if deployment.home.exists():
-        clear_leftovers(deployment, print)
+        clear_leftovers(deployment, say)
         shutil.rmtree(deployment.gcs_folder, ignore_errors=True)
         deployment.url_file.unlink(missing_ok=True)
-    print(f"callboard in {deployment.home} is down")
+    say(f"callboard in {deployment.home} is down")
+    if output == "json":
+        print(json.dumps({"home": loaded.settings.home, "status": "down"}, indent=2))
     return DONE
 
 
