@@ -109,20 +109,12 @@ def problem_text(error: ServiceError, request_id: str) -> str:
     return json.dumps(problem(error, request_id), separators=(",", ":"))
 
 
-def problem_headers(
-    error: ServiceError, *, retry_after_s: int = RETRY_AFTER_S
-) -> list[tuple[bytes, bytes]]:
-    """Return the headers of a refusal: `Retry-After`, `WWW-Authenticate` or none.
-
-    Args:
-        error: the refusal.
-        retry_after_s: the `Retry-After`, in seconds, of a temporary refusal that sets no time
-            itself.
-    """
+def problem_headers(error: ServiceError) -> list[tuple[bytes, bytes]]:
+    """Return the headers of a refusal: `Retry-After`, `WWW-Authenticate` or none."""
     status = STATUS[error.code]
     headers: list[tuple[bytes, bytes]] = []
     if status in _RETRY_LATER:
-        wait_s = error.retry_after_s if error.retry_after_s is not None else retry_after_s
+        wait_s = RETRY_AFTER_S if error.retry_after_s is None else error.retry_after_s
         headers.append((b"retry-after", b"%d" % max(1, wait_s)))
     if status == 401:
         challenge = b'Bearer realm="callboard"'

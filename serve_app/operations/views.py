@@ -17,13 +17,13 @@ from typing import Any, Final, get_args
 from core.json_text import Raw, read_json
 from core.market.agent_liveness import UNHEARD, availability, drop_older_signals
 from core.market.ranking import render_reasons
-from core.market.reputation import Tally, score
+from core.market.reputation import LATENCY_MS_MAX, Tally, score
 from core.market.sharing.quota import QuotaLimits, QuotaUsage
 from core.money import CURRENCY, credits_number
 from core.records.api.agents import Live
 from core.records.api.kinds import Credits, Timestamp, Uuid
 from core.records.api.market import Auction, BidShown, Entry, Round
-from core.records.api.operators import Key, KeyRotated
+from core.records.api.operators import Key
 from core.records.api.record import Record
 from core.records.api.shape import members_of
 from core.records.manifest import read_stored_manifest
@@ -299,15 +299,10 @@ def availability_of(row: Row, live: Row | None, now_ms: int) -> Availability:
     return availability(drop_older_signals(known, row["updated_ms"]), now_ms)
 
 
-def key_record(row: Row) -> dict[str, Any]:
-    """Return the record of an API key. The secret is not stored, so the record lacks it."""
-    return shown(Key, row, key_id=row["id"], rate_limits=_json(row["rate_limits"]))
-
-
-def rotated_key_record(row: Row, api_key: str) -> dict[str, Any]:
-    """Return a rotated API key with its new secret."""
+def key_record(row: Row, declared: type[Record] = Key, **others: Any) -> dict[str, Any]:
+    """Return the record of an API key. The secret is not stored, so `Key` lacks it."""
     limits = _json(row["rate_limits"])
-    return shown(KeyRotated, row, success=True, key=api_key, key_id=row["id"], rate_limits=limits)
+    return shown(declared, row, key_id=row["id"], rate_limits=limits, **others)
 
 
 def audit_id(row: Row) -> int:
@@ -363,13 +358,11 @@ def stake_record(
     }
 
 
-def reputation_record(
-    agent_did: str, tally: Tally, updated_ms: int | None, *, latency_ms_max: int
-) -> dict[str, Any]:
+def reputation_record(agent_did: str, tally: Tally, updated_ms: int | None) -> dict[str, Any]:
     """Return an agent's reputation. An agent without history has a neutral score."""
     return {
         "agentDid": agent_did,
-        "overallScore": score(tally, latency_ms_max=latency_ms_max),
+        "overallScore": score(tally, latency_ms_max=LATENCY_MS_MAX),
         "successRate": tally.success_rate,
         "completionRate": tally.completion_rate,
         "avgLatencyMs": tally.latency_ms_avg,

@@ -44,11 +44,12 @@ async def endpoint_refusals(
     found: list[ServiceError | None] = [None] * len(endpoints)
     places: dict[tuple[str, int], list[int]] = {}
     for index, endpoint in enumerate(endpoints):
-        if endpoint:
-            try:
-                places.setdefault(_host_and_port(endpoint), []).append(index)
-            except ServiceError as error:
-                found[index] = error
+        place = host_and_port(endpoint) if endpoint else None
+        if place is not None:
+            places.setdefault(place, []).append(index)
+        elif endpoint:
+            expected = "an http or https URL with a host"
+            found[index] = invalid("acard.endpoint", endpoint, expected)
     for (host, _), indexes in places.items():
         for index in indexes:
             found[index] = ServiceError(
@@ -72,20 +73,14 @@ async def endpoint_refusals(
     return found
 
 
-def _host_and_port(endpoint: str) -> tuple[str, int]:
-    """Return the host and the port of an endpoint.
-
-    Raises:
-        ServiceError: INVALID_REQUEST: the endpoint is not a URL with a host.
-    """
+def host_and_port(url: str) -> tuple[str, int] | None:
+    """Return the host and the port of a URL; None if it is not a URL with a host."""
     try:
-        parts = urlsplit(endpoint)
+        parts = urlsplit(url)
         host, port = parts.hostname, parts.port or (443 if parts.scheme == "https" else 80)
     except ValueError:
-        host, port = None, 0
-    if not host:
-        raise invalid("acard.endpoint", endpoint, "an http or https URL with a host")
-    return host, port
+        return None
+    return (host, port) if host else None
 
 
 def _denial(endpoint: str, host: str, reason: str | None) -> ServiceError | None:

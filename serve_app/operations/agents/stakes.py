@@ -10,7 +10,6 @@ from typing import Any
 from core.errors import ErrorCode, Problem, ProblemList, ServiceError
 from core.json_text import read_json
 from core.market.pricing import PER_TOKEN, FixedPrice, Price, asks_price, parse_price
-from core.market.reputation import LATENCY_MS_MAX
 from core.market.standing_bid import standing_offers
 from core.money import MICRO_PER_CENT, credits_number
 from core.records.api.market import Price as RegisteredPrice
@@ -160,8 +159,7 @@ async def get_reputation(call: Call) -> Json:
     known = await known_did(call, did)
     tally, updated_ms = await reputation_row(call.services.reader, known)
     counted = tally.counted(asks_price=await _asks_price(call, known))
-    latency_ms_max = LATENCY_MS_MAX
-    return reputation_record(did, counted, updated_ms, latency_ms_max=latency_ms_max)
+    return reputation_record(did, counted, updated_ms)
 
 
 async def _asks_price(call: Call, did: str) -> bool:

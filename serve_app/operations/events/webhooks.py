@@ -13,7 +13,6 @@ import ipaddress
 import os
 from collections.abc import Sequence
 from typing import Any
-from urllib.parse import urlsplit
 
 from core.errors import ErrorCode, Problem, ProblemList, ServiceError
 from core.records.api.record import PageQuery, Removed
@@ -46,6 +45,7 @@ from ledger.features.webhooks import (
 from ledger.reads.reader import RowDict
 from serve_app.http.calls import Call, Json, Operations, Repeats, found, invalid, not_found
 from serve_app.http.lists import id_after, listed, page_of
+from serve_app.operations.agents.endpoints import host_and_port
 from serve_app.operations.views import iso_time, shown
 
 OPERATIONS = Operations("webhooks")
@@ -60,7 +60,7 @@ async def check_webhook_url(call: Call, url: str) -> None:
     Raises:
         ServiceError: INVALID_REQUEST or POLICY_DENIED.
     """
-    place = _host_and_port(url)
+    place = host_and_port(url)
     if place is None:
         raise invalid("url", url[:200], _EXPECTED)
     reason = await call.services.denied_endpoint(*place, call.caller.did)
@@ -80,7 +80,7 @@ def check_publish_url(url: str | None, egress_allow: Sequence[str]) -> None:
     """
     if url is None:
         return
-    place = _host_and_port(url) if is_webhook_url(url) else None
+    place = host_and_port(url) if is_webhook_url(url) else None
     if place is not None and _denial(place[0], egress_allow) is None:
         return
     problems = ProblemList()
@@ -95,15 +95,6 @@ def _denial(host: str, egress_allow: Sequence[str]) -> str | None:
     except ValueError:
         return None
     return address_denied(host, egress_allow)
-
-
-def _host_and_port(url: str) -> tuple[str, int] | None:
-    try:
-        parts = urlsplit(url)
-        host, port = parts.hostname, parts.port or (443 if parts.scheme == "https" else 80)
-    except ValueError:
-        return None
-    return (host, port) if host else None
 
 
 _SECRETS = KeyPurpose.SIGNING_SECRET

@@ -42,7 +42,7 @@ from ledger.reads.reader import RowDict
 from serve_app.callers.auth import key_hash, new_api_key
 from serve_app.http.calls import Call, Json, Operations, invalid, not_found
 from serve_app.http.lists import listed, page_of
-from serve_app.operations.views import iso_time, key_record, rotated_key_record, shown
+from serve_app.operations.views import iso_time, key_record, shown
 
 # The most live API keys of one owner, and the most levels of derived keys.
 KEYS_PER_OWNER_MAX: Final = 1_000
@@ -123,7 +123,7 @@ async def rotate(call: Call) -> Json:
             " shown again: rotate it with another Idempotency-Key",
         )
     rotated = {**row, "previous_ends_ms": outcome.result["previous_ends_ms"]}
-    return rotated_key_record(rotated, api_key)
+    return key_record(rotated, KeyRotated, success=True, key=api_key)
 
 
 def _check_rotates(call: Call, row: RowDict) -> None:

@@ -184,20 +184,6 @@ def _received(command: PlaceBid | KeepBid, received_ms: int) -> dict[str, Any]:
     }
 
 
-async def visible_rounds(
-    call: Call, workflow_id: str, node: str, unknown: ServiceError
-) -> list[RowDict]:
-    """Return the rounds of an auction that the caller may see.
-
-    Raises:
-        ServiceError: `unknown`, if the auction does not exist or is hidden from the caller.
-    """
-    rounds = await auction_rows(call.services.reader, workflow_id, node)
-    if not rounds or not await may_bid(call, workflow_id, node, rounds[-1]["capability_id"]):
-        raise unknown
-    return rounds
-
-
 async def may_bid(call: Call, workflow_id: str, node: str, capability_id: str) -> bool:
     """Return whether the caller may see the auction of a node.
 
@@ -214,8 +200,10 @@ async def _in_path(call: Call) -> tuple[str, str, list[RowDict]]:
     """Return the workflow's id, the node and the rounds of the auction in the path.
 
     Raises:
-        ServiceError: NOT_FOUND.
+        ServiceError: NOT_FOUND if the auction does not exist or is hidden from the caller.
     """
     workflow_id, node = call.path_values["workflow_id"], call.path_values["node"]
-    unknown = not_found(f"the auction of {node!r} in the workflow {workflow_id}")
-    return workflow_id, node, await visible_rounds(call, workflow_id, node, unknown)
+    rounds = await auction_rows(call.services.reader, workflow_id, node)
+    if not rounds or not await may_bid(call, workflow_id, node, rounds[-1]["capability_id"]):
+        raise not_found(f"the auction of {node!r} in the workflow {workflow_id}")
+    return workflow_id, node, rounds
