@@ -6,12 +6,13 @@ Inheritance, Recovery).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from callboard.cli.calling import calling_verb, json_object
+from callboard.cli.calling import calling_verb
 from callboard.cli.session import (
     EXIT_REFUSED,
     EXIT_USAGE,
@@ -23,6 +24,9 @@ from callboard.cli.session import (
     verb,
 )
 from core.wording import kind_of
+
+if TYPE_CHECKING:
+    from callboard.client import Client
 
 agents = noun("agent", "Register and find agents.")
 
@@ -211,21 +215,14 @@ def rotate_key(
     session.show_record(reply)
 
 
-@verb(agents, "revoke")
-def revoke(
-    session: Session,
-    did: _Did,
-    reason: Annotated[str, typer.Option(help="Reason; it is public.")],
-    evidence: Annotated[
-        dict[str, Any] | None, typer.Option(help="Evidence, a JSON object.", parser=json_object)
-    ] = None,
-    expires_at: Annotated[
-        str | None, typer.Option(help="End, an ISO 8601 time; default: permanent.")
-    ] = None,
-) -> None:
-    """Revoke an agent: it gets no more work and no more payments."""
-    reply = session.client.revoke_agent(did, reason, evidence=evidence or {}, expires_at=expires_at)
-    session.show_record(reply)
+def _revoke(client: Client, did: str, *, evidence: Any = None, **terms: Any) -> Any:
+    return client.revoke_agent(did, evidence=evidence or {}, **terms)
+
+
+calling_verb(
+    agents, "revoke", _revoke, "Revoke an agent: it gets no more work and no more payments.", "did",
+    options="reason! evidence expires_at",
+)  # fmt: skip
 
 
 @verb(agents, "revoked")
@@ -330,26 +327,16 @@ calling_verb(
 )  # fmt: skip
 
 
-@verb(recoveries, "request")
-def request_recovery(
-    session: Session,
-    did: _Did,
-    kind: Annotated[
-        str,
-        typer.Argument(
-            help="Kind: social_recovery, custodian_recovery or time_lock_recovery.", metavar="KIND"
-        ),
-    ],
-    new_key: Annotated[str, typer.Argument(help="New public key, base64.", metavar="KEY")],
-    signature: Annotated[
-        list[str] | None, typer.Option(help="DID=SIGNATURE of the recovery message; repeatable.")
-    ] = None,
-) -> None:
-    """Request a new key for an agent, or add signatures to a request."""
-    given = dict(text.split("=", 1) for text in signature or [] if "=" in text)
-    session.show_record(session.client.request_recovery(did, kind, new_key, signatures=given))
+def _request_recovery(client: Client, *places: str, signatures: Sequence[str] = ()) -> Any:
+    given = dict(text.split("=", 1) for text in signatures if "=" in text)
+    return client.request_recovery(*places, signatures=given)
 
 
+calling_verb(
+    recoveries, "request", _request_recovery,
+    "Request a new key for an agent, or add signatures to a request.", "did kind new_key",
+    options="signatures",
+)  # fmt: skip
 calling_verb(recoveries, "show", "recovery", "Show a recovery request.", "recovery")
 calling_verb(
     recoveries, "cancel", "cancel_recovery", "Cancel a recovery request.", "recovery",
