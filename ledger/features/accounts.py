@@ -206,13 +206,12 @@ def plan_collect(command: CollectCredits, batch: Batch) -> Result:
         )
     if owner_did == did:
         raise conflict(f"{did} is its own owner: there is nothing to collect")
-    wallet = batch.cache.accounts.get(wallet_address(did))
     kept_micro = stored.disputed_micro + stored.given_micro
     free_micro = max(0, batch.cache.balance(wallet_address(did)) - kept_micro)
     amount_micro = min(free_micro, MICRO_MAX)
     if command.amount_micro is not None:
         amount_micro = command.amount_micro
-    if wallet is None or not 0 < amount_micro <= free_micro:
+    if not 0 < amount_micro <= free_micro:
         got = "nothing to collect"
         if command.amount_micro is not None:
             got = f"cannot collect {credits_text(amount_micro)} credits"
@@ -221,15 +220,21 @@ def plan_collect(command: CollectCredits, batch: Batch) -> Result:
             f"{got}: {free} are free in the wallet of {did}, {disputed} are under open disputes,"
             f" {credits_text(stored.given_micro)} were deposited for a DID without a proof"
         )
+    return collect(did, owner_did, amount_micro, "collected by the owner of the agent", batch)
+
+
+def collect(agent_did: str, owner_did: str, micro: int, description: str, batch: Batch) -> Result:
+    """Move credits from one wallet to another, and record it; return the result of the command."""
+    wallet = batch.cache.accounts[wallet_address(agent_did)]
+    assert wallet is not None, agent_did
     owners = batch.account(wallet_address(owner_did), "wallet", owner_did)
-    description = "collected by the owner of the agent"
-    entry = _transfer(wallet, owners, amount_micro, "collection", description, batch)
+    entry = _transfer(wallet, owners, micro, "collection", description, batch)
     batch.record(
         AuditEventType.LEDGER_COLLECTED,
-        ("account", did),
-        agentDid=did,
+        ("account", agent_did),
+        agentDid=agent_did,
         ownerDid=owner_did,
-        amountCredits=credits_text(amount_micro),
+        amountCredits=credits_text(micro),
         entryIds=[entry["id"]],
     )
     return {

@@ -11,8 +11,8 @@ import sqlalchemy as sql
 
 from core.ids import event_id
 from core.money import MICRO_MAX, credits_text
-from core.records.audit import AuditEventType
 from ledger.authority import AuthorizedCommand
+from ledger.features.accounts import collect
 from ledger.reads.reader import LedgerReader, RowDict
 from ledger.writer.batch import Batch, Result, conflict
 from ledger.writer.command_kind import plans
@@ -64,7 +64,7 @@ class SettlePeer(AuthorizedCommand, frozen=True, kw_only=True):
     """Move credits from a clearing account to the wallet of an operator.
 
     `amount_micro` None: the whole balance. Rejections: CONFLICT, the account holds less.
-    Result: {"id", "amountMicro", "balanceMicro", "ownerBalanceMicro"}.
+    Result: as for `CollectCredits`.
     """
 
     clearing_did: str
@@ -79,31 +79,14 @@ def _add_reads(command: SettlePeer, read_set: ReadSet) -> None:
 def plan_settle_peer(command: SettlePeer, batch: Batch) -> Result:
     """Move credits out of a clearing account."""
     did, owner_did = command.clearing_did, command.actor_did
-    wallet = batch.cache.accounts.get(wallet_address(did))
     held_micro = batch.cache.balance(wallet_address(did))
     wanted_micro = command.amount_micro
     amount_micro = min(held_micro, MICRO_MAX) if wanted_micro is None else wanted_micro
-    if wallet is None or not 0 < amount_micro <= held_micro:
+    if not 0 < amount_micro <= held_micro:
         got = "nothing" if wanted_micro is None else f"{credits_text(amount_micro)} credits"
         held = credits_text(held_micro)
         raise conflict(f"cannot move {got}: {did} holds {held} credits")
-    owners = batch.account(wallet_address(owner_did), "wallet", owner_did)
-    description = "moved out of a clearing account"
-    entry_ids = batch.transfer(wallet, owners, amount_micro, "collection", description)
-    batch.record(
-        AuditEventType.LEDGER_COLLECTED,
-        ("account", did),
-        agentDid=did,
-        ownerDid=owner_did,
-        amountCredits=credits_text(amount_micro),
-        entryIds=entry_ids,
-    )
-    return {
-        "id": entry_ids[0],
-        "amountMicro": amount_micro,
-        "balanceMicro": wallet.balance,
-        "ownerBalanceMicro": owners.balance,
-    }
+    return collect(did, owner_did, amount_micro, "moved out of a clearing account", batch)
 
 
 async def order_rows(

@@ -348,9 +348,9 @@ async def settle(call: Call) -> Json:
     call.require(DEPOSIT)
     did, amount_micro = row["clearing_did"], call.given(CollectRequest).amount
     outcome = await call.commit(SettlePeer(clearing_did=did, amount_micro=amount_micro))
-    amount = credits_number(outcome.result["amountMicro"])
-    others = {"clearing_did": did, "owner_did": call.caller.did, "amount": amount}
-    return shown_result(Settled, outcome, **others)
+    entry = outcome.result["entry"]
+    others = {"clearing_did": did, "owner_did": call.caller.did, "id": entry["id"]}
+    return shown_result(Settled, outcome, amount=credits_number(entry["amount"]), **others)
 
 
 async def _known_peer(call: Call) -> RowDict:
