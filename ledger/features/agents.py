@@ -104,15 +104,13 @@ class DeregisterAgent(OwnersCommand, frozen=True, kw_only=True):
 class RebuildReputation(AuthorizedCommand, frozen=True, kw_only=True):
     """Correct the stored tallies of agents by their difference from history.
 
-    `changes`: (agent DID, successful, failed, cancelled, latency ms), each the value in history
-    minus the stored value, read as of audit entry `read_audit_id`. `paid_changes`: the same for
-    nodes with a price above 0.
+    `changes`: by agent and member of its tally, the value in history minus the stored value, read
+    as of audit entry `read_audit_id`.
     Rejections: OVERLOADED, not stored, when tallies were corrected since. Result: {"changed"}.
     """
 
-    changes: tuple[tuple[str, int, int, int, int], ...]
+    changes: dict[str, dict[str, int]]
     read_audit_id: int
-    paid_changes: tuple[tuple[str, int, int, int, int], ...] = ()
 
 
 # The lineage of an agent's cards: each place has the hash of the previous place, so none can be

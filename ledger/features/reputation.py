@@ -110,24 +110,17 @@ async def read_compared(reader: LedgerReader) -> tuple[dict[str, tuple[Tally, Ta
 
 
 def corrections(
-    counts: Mapping[str, tuple[Tally, Tally]], most: int = CORRECTIONS_MAX, *, is_paid: bool = False
-) -> tuple[tuple[str, int, int, int, int], ...]:
+    counts: Mapping[str, tuple[Tally, Tally]], most: int = CORRECTIONS_MAX
+) -> dict[str, dict[str, int]]:
     """Return the differences that correct the stored tallies of at most `most` agents.
 
     They are differences, because nodes that end between reading and correcting change both sides.
-
-    Args:
-        is_paid: the differences of paid outcomes, for the same agents.
     """
-    changes: list[tuple[str, int, int, int, int]] = []
-    for did, (stored, found) in counts.items():
-        if stored != found and len(changes) < most:
-            is_of, was_of = (tally.counted(asks_price=is_paid) for tally in (found, stored))
-            successful, failed, cancelled, latency_ms = (
-                getattr(is_of, name) - getattr(was_of, name) for name in _COUNTED
-            )
-            changes.append((did, successful, failed, cancelled, latency_ms))
-    return tuple(changes)
+    wrong = [(did, *both) for did, both in counts.items() if both[0] != both[1]]
+    return {
+        did: {name: getattr(found, name) - getattr(stored, name) for name in (*_COUNTED, *_PAID)}
+        for did, stored, found in wrong[:most]
+    }
 
 
 @plans(RebuildReputation)
@@ -140,21 +133,17 @@ def plan_rebuild(command: RebuildReputation, batch: Batch) -> Result:
             "the counts changed during the comparison: repeat the request",
             retry_after_s=1,
         )
-    differences: dict[str, dict[str, int]] = {}
-    for names, changes in ((_COUNTED, command.changes), (_PAID, command.paid_changes)):
-        for did, *counts in changes:
-            differences.setdefault(did, {}).update(zip(names, counts, strict=True))
-    for did, counts_of in differences.items():
+    for did, differences in command.changes.items():
         # COUNTS may insert a row, so it needs differences that are not negative.
-        row = _counts(did, batch, COUNTS if min(counts_of.values()) >= 0 else CORRECTIONS)
-        row["total"] += sum(counts_of.get(outcome, 0) for outcome in Outcome)
-        for name, difference in counts_of.items():
+        row = _counts(did, batch, COUNTS if min(differences.values()) >= 0 else CORRECTIONS)
+        row["total"] += sum(differences.get(outcome, 0) for outcome in Outcome)
+        for name, difference in differences.items():
             row[name] += difference
     audit_id = batch.record(
-        AuditEventType.REPUTATION_REBUILT, ("reputation", "all"), changed=len(differences)
+        AuditEventType.REPUTATION_REBUILT, ("reputation", "all"), changed=len(command.changes)
     )
     cache.corrected_audit_id = audit_id
-    return {"changed": len(differences)}
+    return {"changed": len(command.changes)}
 
 
 def _counts(did: str, batch: Batch, write: Write) -> Row:

@@ -146,6 +146,5 @@ async def rebuild(database: Database, key: str) -> RebuildReputation:
         key=key,
         actor_did=PAYER,
         changes=corrections(found),
-        paid_changes=corrections(found, is_paid=True),
         read_audit_id=audit_id,
     )

@@ -195,11 +195,7 @@ async def rebuild_reputation(call: Call) -> Json:
     }
     if call.given(Rebuild).check:
         return {**reply, "rebuilt": 0}
-    command = RebuildReputation(
-        changes=corrections(counts),
-        paid_changes=corrections(counts, is_paid=True),
-        read_audit_id=read_audit_id,
-    )
+    command = RebuildReputation(changes=corrections(counts), read_audit_id=read_audit_id)
     outcome = await call.commit(command)
     return {**reply, "rebuilt": outcome.result["changed"]}
 

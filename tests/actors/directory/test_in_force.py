@@ -113,9 +113,8 @@ def price() -> SetPrice:
 
 def count() -> RebuildReputation:
     """Count an outcome of the first agent."""
-    return RebuildReputation(
-        key=new_key(), actor_did=PAYER, changes=((AGENT, 1, 0, 0, 100),), read_audit_id=2**60
-    )
+    changes = {AGENT: {"successful": 1, "latency_ms_sum": 100}}
+    return RebuildReputation(key=new_key(), actor_did=PAYER, changes=changes, read_audit_id=2**60)
 
 
 def register() -> Command:
