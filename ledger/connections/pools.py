@@ -9,12 +9,13 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
 
+import psycopg
 import sqlalchemy as sql
-from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.ext.asyncio import create_async_engine
 
 from core.errors import ErrorCode, ServiceError
 from ledger.connections.connecting import connect
-from ledger.connections.timeouts import cut_after, driver_connection_of
+from ledger.connections.timeouts import cut_after
 from ledger.schema import (
     OPERATIONAL_ROLE,
     UNREACHABLE,
@@ -30,6 +31,9 @@ OPERATIONAL_TIMEOUT_S: Final = 5.0
 
 class Pool:
     """Connections with one role, opened when first needed.
+
+    Each statement is a transaction. This saves the round trips of BEGIN and COMMIT, and keeps no
+    snapshot open.
 
     Args:
         url: `postgresql://…` of a login that is a member of `role`.
@@ -54,7 +58,19 @@ class Pool:
     ) -> None:
         self._timeout_s = timeout_s
         self._too_slow = too_slow
-        self.engine = pool_of(url, role, name, size=size, timeout_s=timeout_s, **settings)
+        self.engine = create_async_engine(
+            engine_url(url),
+            pool_size=size,
+            max_overflow=0,
+            pool_timeout=timeout_s,
+            isolation_level="AUTOCOMMIT",
+            async_creator=partial(
+                connect,
+                driver_url(url),
+                options=session_options(role, **settings),
+                application_name=name,
+            ),
+        )
 
     async def close(self) -> None:
         """Close all connections."""
@@ -74,7 +90,9 @@ class Pool:
         """
         try:
             async with self.engine.connect() as connection:
-                with cut_after(await driver_connection_of(connection), self._timeout_s):
+                driver = (await connection.get_raw_connection()).driver_connection
+                assert isinstance(driver, psycopg.AsyncConnection)
+                with cut_after(driver, self._timeout_s):
                     result = await connection.execute(statement, values)
                     found = result.mappings() if result.returns_rows else ()
                     return [dict(row) for row in found]
@@ -125,33 +143,3 @@ class OperationalPool(Pool):
             synchronous_commit="on" if self.is_durable else "off",
             statement_timeout=str(self.statement_timeout_ms),
         )
-
-
-def pool_of(
-    url: str, role: str, name: str, *, size: int, timeout_s: float, **settings: str
-) -> AsyncEngine:
-    """Make a pool; its connections are opened when first needed.
-
-    Each statement is a transaction. This saves the round trips of BEGIN and COMMIT, and keeps no
-    snapshot open.
-
-    Args:
-        url: `postgresql://…` of a login that is a member of `role`.
-        name: the name of the connections in the server's lists.
-        size: number of connections, 1 or more.
-        timeout_s: how long a caller waits for a connection.
-        settings: the server's settings in these sessions.
-    """
-    return create_async_engine(
-        engine_url(url),
-        pool_size=size,
-        max_overflow=0,
-        pool_timeout=timeout_s,
-        isolation_level="AUTOCOMMIT",
-        async_creator=partial(
-            connect,
-            driver_url(url),
-            options=session_options(role, **settings),
-            application_name=name,
-        ),
-    )

@@ -13,7 +13,6 @@ import socket
 from typing import Any
 
 import psycopg
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 
 class cut_after:
@@ -38,13 +37,6 @@ class cut_after:
 
     def __exit__(self, *_: object) -> None:
         self._timer.cancel()
-
-
-async def driver_connection_of(connection: AsyncConnection) -> psycopg.AsyncConnection[Any]:
-    """Return the driver's connection under a pooled connection."""
-    driver = (await connection.get_raw_connection()).driver_connection
-    assert isinstance(driver, psycopg.AsyncConnection)
-    return driver
 
 
 def _cut(connection: psycopg.AsyncConnection[Any]) -> None:

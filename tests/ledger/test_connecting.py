@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from ledger.connections.connecting import connect
-from ledger.connections.pools import pool_of
+from ledger.connections.pools import Pool
 from ledger.schema import READER_ROLE
 from tests.conftest import Database
 
@@ -33,7 +33,7 @@ async def open_and_close(url: str) -> None:
 
 
 async def open_pool_and_close(url: str) -> None:
-    engine = pool_of(url, READER_ROLE, "test", size=1, timeout_s=5)
+    engine = Pool(url, READER_ROLE, "test", size=1, timeout_s=5).engine
     try:
         async with engine.connect():
             pass
