@@ -19,7 +19,7 @@ from ledger.authority import AuthorizedCommand, OwnersCommand
 from ledger.connections.connecting import fetch
 from ledger.features.reputation import tally_of
 from ledger.reads.reader import LedgerReader, RowDict
-from ledger.schema import account, entry, escrow, quota, reputation, stake, typed
+from ledger.schema import account, entry, escrow, quota, reputation, typed
 from ledger.writer.batch import Batch, Result, conflict, forbidden, invalid, not_found
 from ledger.writer.command_kind import Connection, plans
 from ledger.writer.read_set import ReadSet
@@ -265,12 +265,11 @@ def _transfer(
 
 # Reads of committed money: accounts, entries, stakes, quotas and their usage.
 
-_FREE, _LOCKED = account.alias("free"), account.alias("locked")
-STAKE_PARTS: Final = (
-    sql.select(stake, _FREE.c.balance.label("free_micro"), _LOCKED.c.balance.label("locked_micro"))
-    .join(_FREE, _FREE.c.id == stake.c.free_account_id)
-    .join(_LOCKED, _LOCKED.c.id == stake.c.locked_account_id)
-)
+STAKE_PARTS: Final = """
+    SELECT s.*, f.balance AS free_micro, l.balance AS locked_micro
+    FROM callboard.stake s JOIN callboard.account f ON f.id = s.free_account_id
+        JOIN callboard.account l ON l.id = s.locked_account_id
+"""
 
 
 async def account_row(reader: LedgerReader, did: str) -> RowDict | None:
@@ -363,9 +362,12 @@ def _newest(
     return sql.union(*pages).subquery()
 
 
+_STAKE: Final = sql.text(f"{STAKE_PARTS} WHERE s.agent_did = :did")
+
+
 async def stake_row(reader: LedgerReader, agent_did: str) -> RowDict | None:
     """Return an agent's stake with both its parts (`free_micro`, `locked_micro`)."""
-    return await reader.row(STAKE_PARTS.where(stake.c.agent_did == agent_did))
+    return await reader.row(_STAKE, {"did": agent_did})
 
 
 async def quota_row(reader: LedgerReader, did: str) -> RowDict | None:

@@ -11,28 +11,12 @@ from contextlib import suppress
 from typing import Any, Final
 
 import psycopg
-import sqlalchemy as sql
 
 from ledger.connections.connecting import connect
 from ledger.features.accounts import STAKE_PARTS
 from ledger.reads.prepared import PreparedReads, PreparedStatement
 from ledger.reads.stored import RowDict
-from ledger.schema import (
-    READER_ROLE,
-    agent,
-    agent_live,
-    capability_price,
-    capability_version,
-    columns,
-    driver_url,
-    former_key,
-    head,
-    reputation,
-    revocation,
-    session_options,
-    stake,
-    subnet,
-)
+from ledger.schema import READER_ROLE, driver_url, session_options
 
 # Each kind of rows is read either whole, or only the rows that have changed since an earlier look.
 # The writer notes in each row, as `changed_id`, the audit id of the batch that changed it. These
@@ -59,30 +43,32 @@ class Kept:
 
     Args:
         name: of the kind, and of the parameter with what an earlier look has seen of it.
-        query: selects the rows, with the columns of `key` and `changed`.
-        key: columns that are unique together; the last one is unique alone. The order of a whole
-            read.
-        changed: the column that grows with each change, the order of the changed rows; None:
-            `changed_id`.
-        is_changed: selects the rows that have changed since an earlier look; None: the rows whose
+        table: the table whose changes count.
+        key: columns of `query` that are unique together, each with a value below all its values;
+            the last one is unique alone. The order of a whole read.
+        query: the rows, as SQL; None: the table's.
+        changed: the column that grows with each change, the order of the changed rows.
+        is_changed: the condition of rows `one` that have changed since an earlier look; None:
             `changed` is above the parameter.
     """
 
     def __init__(
         self,
         name: str,
-        query: sql.Select[Any],
-        *key: sql.ColumnElement[Any],
-        changed: sql.ColumnElement[int] | None = None,
-        is_changed: sql.ColumnElement[bool] | None = None,
+        table: str,
+        key: Mapping[str, int | str],
+        query: str | None = None,
+        *,
+        changed: str = "changed_id",
+        is_changed: str | None = None,
     ) -> None:
         self.name = name
-        changed = query.selected_columns["changed_id"] if changed is None else changed
-        if is_changed is None:
-            is_changed = changed > sql.bindparam(name, type_=sql.BigInteger)
-        self.has_changed = sql.exists().where(is_changed)
-        self._whole = _Paged(query, *key)
-        self._changes = _Paged(query.where(is_changed), changed, key[-1])
+        is_changed = is_changed or f"{changed} > %({name})s::bigint"
+        self.has_changed = f"EXISTS (SELECT FROM callboard.{table} one WHERE {is_changed})"
+        query = query or f"SELECT * FROM callboard.{table}"
+        last = list(key)[-1]
+        self._whole = _Paged(query, "true", key)
+        self._changes = _Paged(query, is_changed, {changed: 0, last: key[last]})
 
     async def pages(
         self, reads: PreparedReads, since: Since | None = None, *, page_rows: int = PAGE_ROWS
@@ -110,16 +96,17 @@ class Kept:
 class _Paged:
     """The statement that reads the rows after a position, and the position before all rows."""
 
-    def __init__(self, query: sql.Select[Any], *place: sql.ColumnElement[Any]) -> None:
-        self.start: dict[str, int | str] = {
-            f"after_{one.key}": "" if isinstance(one.type, sql.Text) else 0 for one in place
-        }
+    def __init__(self, query: str, condition: str, place: Mapping[str, int | str]) -> None:
+        self.start = {f"after_{column}": least for column, least in place.items()}
         after = (
-            sql.bindparam(name, type_=one.type) for name, one in zip(self.start, place, strict=True)
+            f"%({name})s::{'text' if least == '' else 'bigint'}"
+            for name, least in self.start.items()
         )
-        page = query.where(sql.tuple_(*place) > sql.tuple_(*after))
-        limit = sql.bindparam("page_rows", type_=sql.Integer)
-        self.statement = PreparedStatement.of(page.order_by(*place).limit(limit))
+        columns = ", ".join(place)
+        self.statement = PreparedStatement(
+            f"SELECT * FROM ({query}) one WHERE {condition} AND ({columns}) > ({', '.join(after)})"
+            f" ORDER BY {columns} LIMIT %(page_rows)s"
+        )
 
 
 # The columns of agents that dispatching needs, in the order of registration. Deregistered agents
@@ -127,74 +114,60 @@ class _Paged:
 # be valid.
 AGENTS: Final = Kept(
     "agents",
-    sql.select(
-        *columns(agent, "did owner_did card endpoint public_key signing_secret status"),
-        *columns(agent, "registered_ms updated_ms changed_id"),
-        # Trust does not pass to an heir.
-        sql.and_(
-            agent.c.is_trusted,
-            sql.func.coalesce(agent.c.inherited_from_did, agent.c.owner_did) == agent.c.owner_did,
-        ).label("is_trusted"),
-        agent.c.proven_by.is_not(None).label("is_proven"),
-        sql.case((subnet.c.policy_type == "private", agent.c.subnet_id)).label("private_subnet"),
-        former_key.c.public_key.label("former_key"),
-        former_key.c.valid_until_ms.label("former_until_ms"),
-    ).select_from(
-        agent.outerjoin(
-            former_key,
-            (former_key.c.agent_did == agent.c.did)
-            & (former_key.c.number == agent.c.key_number - 1),
-        ).outerjoin(subnet, subnet.c.id == agent.c.subnet_id)
-    ),
-    agent.c.registered_ms,
-    agent.c.did,
+    "agent",
+    {"registered_ms": 0, "did": ""},
+    # Trust does not pass to an heir.
+    """
+    SELECT a.did, a.owner_did, a.card, a.endpoint, a.public_key, a.signing_secret, a.status,
+        a.registered_ms, a.updated_ms, a.changed_id, a.is_trusted
+            AND coalesce(a.inherited_from_did, a.owner_did) = a.owner_did AS is_trusted,
+        a.proven_by IS NOT NULL AS is_proven,
+        CASE WHEN s.policy_type = 'private' THEN a.subnet_id END AS private_subnet,
+        f.public_key AS former_key, f.valid_until_ms AS former_until_ms
+    FROM callboard.agent a
+        LEFT JOIN callboard.former_key f ON f.agent_did = a.did AND f.number = a.key_number - 1
+        LEFT JOIN callboard.subnet s ON s.id = a.subnet_id
+    """,
 )
-PRICES: Final = Kept("prices", sql.select(capability_price), capability_price.c.capability_id)
+PRICES: Final = Kept("prices", "capability_price", {"capability_id": ""})
 # Versions without their schemas.
 VERSIONS: Final = Kept(
     "versions",
-    sql.select(*columns(capability_version, "id capability_id version status changed_id")),
-    capability_version.c.id,
+    "capability_version",
+    {"id": ""},
+    "SELECT id, capability_id, version, status, changed_id FROM callboard.capability_version",
 )
 REVOCATIONS: Final = Kept(
     "revocations",
-    sql.select(*columns(revocation, "did expires_ms ended_ms changed_id")),
-    revocation.c.did,
+    "revocation",
+    {"did": ""},
+    "SELECT did, expires_ms, ended_ms, changed_id FROM callboard.revocation",
 )
-REPUTATIONS: Final = Kept("reputations", sql.select(reputation), reputation.c.agent_did)
-STAKES: Final = Kept("stakes", STAKE_PARTS, stake.c.agent_did)
+REPUTATIONS: Final = Kept("reputations", "reputation", {"agent_did": ""})
+STAKES: Final = Kept("stakes", "stake", {"agent_did": ""}, STAKE_PARTS)
 # Each subnet with its joined members and its policies.
 SUBNETS: Final = Kept(
     "subnets",
-    sql.select(
-        subnet.c.id,
-        subnet.c.policy_type,
-        subnet.c.changed_id,
-        sql.literal_column(
-            "ARRAY(SELECT did FROM callboard.subnet_member m"
-            " WHERE m.subnet_id = callboard.subnet.id AND m.status = 'joined')"
-        ).label("joined_dids"),
-        sql.literal_column(
-            "(SELECT coalesce(json_agg(p ORDER BY p.id), '[]') FROM callboard.subnet_policy p"
-            " WHERE p.subnet_id = callboard.subnet.id AND p.removed_ms IS NULL)"
-        ).label("policies"),
-    ),
-    subnet.c.id,
+    "subnet",
+    {"id": ""},
+    """
+    SELECT s.id, s.policy_type, s.changed_id,
+        ARRAY(SELECT did FROM callboard.subnet_member m
+            WHERE m.subnet_id = s.id AND m.status = 'joined') AS joined_dids,
+        (SELECT coalesce(json_agg(p ORDER BY p.id), '[]') FROM callboard.subnet_policy p
+            WHERE p.subnet_id = s.id AND p.removed_ms IS NULL) AS policies
+    FROM callboard.subnet s
+    """,
 )
 LIVE: Final = Kept(
     "live",
-    sql.select(agent_live),
-    agent_live.c.did,
-    changed=agent_live.c.updated_ms,
-    is_changed=sql.and_(
-        agent_live.c.updated_ms
-        >= sql.func.least(sql.bindparam("live", type_=sql.BigInteger), sql.literal_column(_NOW_MS))
-        - OVERLAP_MS,
-        sql.text(
-            f"(CAST(:session AS text) <> {_SESSION} OR age(callboard.agent_live.xmin)"
-            " <= age(CAST(CAST(:unseen AS text) AS xid8)::xid))"
-        ),
-    ),
+    "agent_live",
+    {"did": ""},
+    "SELECT *, xmin FROM callboard.agent_live",
+    changed="updated_ms",
+    is_changed=f"updated_ms >= least(%(live)s::bigint, {_NOW_MS}) - {OVERLAP_MS}"
+    f" AND (%(session)s::text <> {_SESSION}"
+    " OR age(one.xmin) <= age(%(unseen)s::text::xid8::xid))",
 )
 # Revocations are last: they end work, which agents loaded by the same look may take over.
 KINDS: Final = (SUBNETS, AGENTS, PRICES, VERSIONS, LIVE, REPUTATIONS, STAKES, REVOCATIONS)
@@ -206,14 +179,10 @@ NOTHING_SEEN: Final[Since] = {
     "unseen": "3",
 }
 # Returns which kinds have changed since an earlier look, and the positions of this look.
-LOOK: Final = PreparedStatement.of(
-    sql.select(
-        head.c.audit_seq,
-        sql.literal_column(_NOW_MS).label("now_ms"),
-        sql.literal_column(_SESSION).label("session"),
-        sql.literal_column("pg_snapshot_xmin(pg_current_snapshot())::text").label("unseen"),
-        *(kind.has_changed.label(kind.name) for kind in KINDS),
-    )
+LOOK: Final = PreparedStatement(
+    f"SELECT audit_seq, {_NOW_MS} AS now_ms, {_SESSION} AS session,"
+    " pg_snapshot_xmin(pg_current_snapshot())::text AS unseen,"
+    f" {', '.join(f'{kind.has_changed} AS {kind.name}' for kind in KINDS)} FROM callboard.head"
 )
 
 
