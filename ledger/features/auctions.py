@@ -129,11 +129,6 @@ def free_bid(place: Place, round_: OpenRound, bid: Bid, batch: Batch) -> None:
     _move(AuditEventType.STAKE_UNLOCKED, place, round_, bid, batch)
 
 
-def free_stake_micro(agent_did: str, batch: Batch) -> int:
-    """Return the free stake of an agent, micro-credits."""
-    return stake_parts(agent_did, batch)[0]
-
-
 def _move(event: AuditEventType, place: Place, round_: OpenRound, bid: Bid, batch: Batch) -> None:
     if not bid.stake_locked_micro:
         return
@@ -205,7 +200,7 @@ def plan_place_bid(command: PlaceBid, batch: Batch) -> Result:
         command.amount_micro,
         stake_bps=round_.stake_bps,
         offered_micro=command.stake_offered_micro,
-        free_micro=free_stake_micro(command.agent_did, batch),
+        free_micro=stake_parts(command.agent_did, batch)[0],
     )
     bid = _build_bid(command, batch, locked_micro)
     displaced = round_.displaced_by(bid)  # (4)

@@ -363,9 +363,10 @@ def _pay(command: AdvanceWorkflow, payment: NodePaid, batch: Batch) -> None:
     place = {"workflow_id": command.workflow_id, "node_id": payment.line}
     batch.cache.settled.add((command.workflow_id, payment.line))
     wallet = batch.account(wallet_address(payment.agent_did), "wallet", payment.agent_did)
+    fee_account = batch.cache.accounts[FEE_ADDRESS]
     for account, micro, *said in (
         (wallet, split.agent_micro, "node_payment", "payment for a node"),
-        (_fee_account(batch), split.fee_micro, "protocol_fee", "protocol fee on a node payment"),
+        (fee_account, split.fee_micro, "protocol_fee", "protocol fee on a node payment"),
     ):
         entry_ids += batch.transfer(escrow.account, account, micro, *said, **place)
     batch.record(
@@ -377,12 +378,6 @@ def _pay(command: AdvanceWorkflow, payment: NodePaid, batch: Batch) -> None:
         feeCredits=credits_text(split.fee_micro),
         entryIds=entry_ids,
     )
-
-
-def _fee_account(batch: Batch) -> Account:
-    account = batch.cache.accounts[FEE_ADDRESS]
-    assert account is not None
-    return account
 
 
 def _finish(
@@ -451,7 +446,7 @@ def _store_records(
                 if is_terminal(record.status):
                     end = record
                 elif isinstance(command, AdvanceWorkflow):
-                    _record_start(command, batch)
+                    batch.record(AuditEventType.WORKFLOW_STARTED, ("workflow", workflow_id))
             case NodePaid():
                 assert isinstance(command, AdvanceWorkflow), "nothing is paid at publish"
             case StakeLocked() | StakeFreed() | AuctionOpened() | AuctionClosed():
@@ -473,7 +468,3 @@ def _store_records(
             nodeIds=[change.node for change in skipped],
         )
     return end
-
-
-def _record_start(command: AdvanceWorkflow, batch: Batch) -> None:
-    batch.record(AuditEventType.WORKFLOW_STARTED, ("workflow", command.workflow_id))

@@ -21,8 +21,6 @@ from ledger.reads.audit_filter import AuditFilter, audit_select
 from ledger.reads.prepared import PreparedReads
 from ledger.reads.search_reads import SearchReads
 from ledger.reads.stored import (
-    NODES,
-    WORKFLOWS,
     Balance,
     RowDict,
     StoredWorkflow,
@@ -125,13 +123,6 @@ class LedgerReader(Pool):
         await self.rows(sql.text("SELECT 1"))
 
     # -- workflows --------------------------------------------------------------------------------
-
-    async def workflow(self, workflow_id: str) -> StoredWorkflow | None:
-        """Return a workflow with its nodes and all their results, None if there is none."""
-        known = canonical_uuid(workflow_id)
-        values = {"ids": [known]}
-        rows = [] if known is None else await self.rows(WORKFLOWS, values)
-        return StoredWorkflow(rows[0], await self.rows(NODES, values)) if rows else None
 
     async def workflows(
         self,

@@ -13,7 +13,7 @@ from sqlalchemy import Uuid
 from sqlalchemy.dialects.postgresql import ARRAY
 
 from core.workflow.transitions import WorkflowStatus
-from ledger.schema import node, workflow
+from ledger.schema import workflow
 
 RowDict = dict[str, Any]
 
@@ -92,6 +92,3 @@ def workflow_select(*, with_manifest: bool) -> sql.Select[Any]:
 IDS: Final = sql.any_(sql.bindparam("ids", type_=ARRAY(Uuid(as_uuid=False))))
 # Built once, because building a statement costs as much as running it.
 WORKFLOWS: Final = workflow_select(with_manifest=True).where(workflow.c.id == IDS)
-NODES: Final = (
-    sql.select(node).where(node.c.workflow_id == IDS).order_by(node.c.workflow_id, node.c.name)
-)

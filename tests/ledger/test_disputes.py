@@ -13,6 +13,7 @@ from core.workflow.transitions import WorkflowStatus
 from ledger.commands import OutcomeStatus
 from ledger.features.accounts import CollectCredits, wallet_entries
 from ledger.features.disputes import dispute_row
+from ledger.features.workflow_reads import workflow_records
 from ledger.reads.reader import LedgerReader
 from ledger.writer.store import LedgerStore
 from tests.ledger.checking import Auditor
@@ -37,7 +38,7 @@ async def test_case_40_a_dispute_while_running_freezes_nothing(
     dispute = about(flow)
     outcomes = await store.commit([flow.publish(), dispute, flow.pay(CREDIT), flow.end()], AT)
     assert {outcome.status for outcome in outcomes} == {OutcomeStatus.APPLIED}
-    found = await reader.workflow(flow.id)
+    (found,) = await workflow_records(reader, [flow.id], bytes_max=0)
     assert found is not None
     assert found.status is WorkflowStatus.SUCCESS
     row = await dispute_row(reader, dispute.dispute_id)
