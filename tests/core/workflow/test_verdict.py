@@ -38,6 +38,13 @@ def judged(
     )
 
 
+def failed(reply: Any, status: int = 200, **headers: str | None) -> Failure:
+    """Judge a reply that must be a failure."""
+    failure = judged(reply, status, **headers)
+    assert isinstance(failure, Failure), failure
+    return failure
+
+
 @pytest.mark.parametrize(
     ("reply", "result"),
     [
@@ -72,16 +79,14 @@ def test_metrics_are_kept_up_to_their_bound() -> None:
     room = METRICS_BYTES_MAX - len('{"model":"é"}'.encode())
     metrics = {"model": "é" + "m" * room}
     assert judged(json.dumps({"result": 1, "metrics": metrics}).encode()) == Success(1, metrics)
-    failure = judged({"result": 1, "metrics": {"model": "é" + "m" * (room + 1)}})
-    assert isinstance(failure, Failure)
+    failure = failed({"result": 1, "metrics": {"model": "é" + "m" * (room + 1)}})
     assert failure.code is NodeErrorCode.INVALID_REPLY
     assert failure.message.endswith("metrics: got 16385 bytes, expected at most 16384")
 
 
 @pytest.mark.parametrize("metrics", [{"a": "\0"}, {"\0": 1}, {"a": [{"b": "x\0"}]}])
 def test_metrics_with_a_text_that_the_database_refuses_are_invalid(metrics: dict[str, Any]) -> None:
-    failure = judged({"result": 1, "metrics": metrics})
-    assert isinstance(failure, Failure)
+    failure = failed({"result": 1, "metrics": metrics})
     assert failure.code is NodeErrorCode.INVALID_REPLY
     escaped = {"model": r"\u0000"}
     assert judged({"result": 1, "metrics": escaped}) == Success(1, escaped)
@@ -125,14 +130,12 @@ def test_accepted(reply: Any, status: int) -> None:
     ],
 )
 def test_invalid_reply_is_retryable(reply: Any, status: int) -> None:
-    failure = judged(reply, status)
-    assert isinstance(failure, Failure)
+    failure = failed(reply, status)
     assert (failure.code, failure.verdict) == (NodeErrorCode.INVALID_REPLY, Verdict.RETRYABLE)
 
 
 def test_too_large_reply_is_retryable() -> None:
-    failure = judged(None)
-    assert isinstance(failure, Failure)
+    failure = failed(None)
     assert (failure.code, failure.verdict) == (NodeErrorCode.RESULT_TOO_LARGE, Verdict.RETRYABLE)
 
 
@@ -160,20 +163,17 @@ def test_client_error_is_final_for_this_agent(status: int) -> None:
 def test_a_refusal_of_the_inputs_by_its_code_is_final_for_this_agent(
     reply: dict[str, Any], status: int
 ) -> None:
-    failure = judged(reply, status)
-    assert isinstance(failure, Failure)
+    failure = failed(reply, status)
     assert (failure.verdict, failure.is_refusal) == (Verdict.FINAL_FOR_AGENT, True)
 
 
 @pytest.mark.parametrize("status", [301, 302, 304, 307, 308])
 def test_a_redirect_names_its_location_and_costs_the_agent_nothing(status: int) -> None:
-    failure = judged(b"", status, location="https://new.example/node/\r\n\x1b" + "x" * 9_999)
-    assert isinstance(failure, Failure)
+    failure = failed(b"", status, location="https://new.example/node/\r\n\x1b" + "x" * 9_999)
     assert (failure.code, failure.is_spared) == (NodeErrorCode.INVALID_REPLY, True)
     assert f"HTTP {status} to 'https://new.example/node/ x" in failure.message
     assert len(failure.message) < 700
-    unnamed = judged(b"", status)
-    assert isinstance(unnamed, Failure)
+    unnamed = failed(b"", status)
     assert "without a Location" in unnamed.message
 
 
@@ -204,12 +204,10 @@ SAID = b'{"status": "success",\n  "result": {"t": '
 def test_a_reply_that_is_not_json_is_refused_with_reason_and_place(
     rest: bytes, reason: str
 ) -> None:
-    failure = judged(SAID + rest)
-    assert isinstance(failure, Failure)
+    failure = failed(SAID + rest)
     assert (failure.code, failure.verdict) == (NodeErrorCode.INVALID_REPLY, Verdict.RETRYABLE)
     assert reason in failure.message
-    marked = judged(b"\xef\xbb\xbf" + SAID + rest)
-    assert isinstance(marked, Failure)
+    marked = failed(b"\xef\xbb\xbf" + SAID + rest)
     assert reason in marked.message, "the byte order mark is no column"
 
 
@@ -230,8 +228,7 @@ def test_a_long_integer_spares_no_reply_that_would_fail_without_it(
     rest: bytes, code: NodeErrorCode, is_spared: bool
 ) -> None:
     """An agent added one to each of its errors, and lost neither stake nor reputation."""
-    failure = judged(b"{" + rest)
-    assert isinstance(failure, Failure)
+    failure = failed(b"{" + rest)
     assert (failure.code, failure.is_spared) == (code, is_spared)
 
 
@@ -246,8 +243,7 @@ def test_a_long_integer_spares_no_reply_that_would_fail_without_it(
     ],
 )
 def test_any_body_is_refused_with_a_bounded_reason(body: bytes, reason: str) -> None:
-    failure = judged(body)
-    assert isinstance(failure, Failure)
+    failure = failed(body)
     assert failure.message.startswith(
         "the agent's reply cannot be used: HTTP 200 with application/json: "
     )
@@ -261,8 +257,7 @@ def test_an_escaped_backslash_before_u0000_is_text() -> None:
 
 @pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504])
 def test_passing_error_is_retryable_and_honours_retry_after(status: int) -> None:
-    failure = judged({"error": "later", "code": "BUSY"}, status, "7")
-    assert isinstance(failure, Failure)
+    failure = failed({"error": "later", "code": "BUSY"}, status, retry_after="7")
     assert (failure.verdict, failure.retry_after_ms) == (Verdict.RETRYABLE, 7_000)
     assert failure.message == f"HTTP {status}: later (BUSY)"
 
@@ -290,9 +285,7 @@ def test_passing_error_is_retryable_and_honours_retry_after(status: int) -> None
 )
 @pytest.mark.parametrize("status", [429, 503])
 def test_retry_after(header: str | None, wanted: int, status: int) -> None:
-    failure = judged(b"", status, header)
-    assert isinstance(failure, Failure)
-    assert failure.retry_after_ms == wanted
+    assert failed(b"", status, retry_after=header).retry_after_ms == wanted
 
 
 @pytest.mark.parametrize(
@@ -314,8 +307,7 @@ def test_retry_after(header: str | None, wanted: int, status: int) -> None:
     ],
 )
 def test_error_with_http_200_is_retryable(reply: dict[str, Any]) -> None:
-    failure = judged(reply)
-    assert isinstance(failure, Failure)
+    failure = failed(reply)
     assert (failure.code, failure.verdict) == (NodeErrorCode.AGENT_ERROR, Verdict.RETRYABLE)
 
 
@@ -338,14 +330,11 @@ def test_error_with_http_200_is_retryable(reply: dict[str, Any]) -> None:
     ],
 )
 def test_unknown_capability_with_http_200_is_final_for_this_agent(reply: dict[str, Any]) -> None:
-    failure = judged(reply)
-    assert isinstance(failure, Failure)
-    assert failure.verdict is Verdict.FINAL_FOR_AGENT
+    assert failed(reply).verdict is Verdict.FINAL_FOR_AGENT
 
 
 def test_foreign_text_is_one_bounded_line() -> None:
-    failure = judged({"status": "error", "error": "a\n\x00b" + "c" * 9_999})
-    assert isinstance(failure, Failure)
+    failure = failed({"status": "error", "error": "a\n\x00b" + "c" * 9_999})
     assert failure.message.startswith("the agent says: a b")
     assert len(failure.message) < 600
 
@@ -413,11 +402,8 @@ def test_judging_a_reply_takes_no_step_for_each_value_and_no_text_for_each_path(
 def test_foreign_values_are_described_without_their_text(member: str, status: int) -> None:
     """An error of 1,000 levels exceeded the stack, and one of 1 MiB was written out whole."""
     deep = b"[" * 1_000 + b"]" * 1_000
-    failure = judged(b'{"%s":%s}' % (member.encode(), deep), status)
-    assert isinstance(failure, Failure)
-    wide = judged({member: [0] * 100_000}, status)
-    assert isinstance(wide, Failure)
-    assert len(wide.message) < 600
+    failed(b'{"%s":%s}' % (member.encode(), deep), status)
+    assert len(failed({member: [0] * 100_000}, status).message) < 600
 
 
 @pytest.mark.parametrize(
