@@ -14,11 +14,12 @@ import pytest
 from actors.cluster.runtime import RollFailed
 from actors.transport.names import workflow_actor
 from core.settings import Settings
-from core.shards.lease_messages import Lease, MemberState, MemberView
+from core.shards.lease_messages import Lease, MemberState
 from serve_app.supervisor.deployment import DeploymentError
 from serve_app.supervisor.releases.beginning import upgrade
 from serve_app.supervisor.releases.release import FILE, Release, forget_release
 from serve_app.supervisor.releases.upgrade import Roll, _check_not_drained
+from tests.actors.gateway.maps import member
 from tests.platform.deployments import ROOT
 
 
@@ -95,12 +96,7 @@ def test_an_upgrade_keeps_the_owners_of_a_machine_that_has_joined_meanwhile() ->
     lease = Lease(
         is_known=True,
         map_version=1,
-        members=tuple(
-            MemberView(
-                member=address, machine="m", address=address, version="1", state=MemberState.READY
-            )
-            for address in (own, joined, before, tried)
-        ),
+        members=tuple(map(member, (own, joined, before, tried))),
         shards=(),
     )
     assert [one.address for one in roll._before(lease)] == [before, tried]
@@ -111,12 +107,7 @@ def test_a_machine_that_ray_drains_does_not_keep_an_upgrade_from_beginning() -> 
     lease = Lease(
         is_known=True,
         map_version=1,
-        members=tuple(
-            MemberView(
-                member=f"m@{machine}", machine=machine, address="a", version="1", state=state
-            )
-            for machine, state in (("m1", MemberState.READY), ("m2", MemberState.DRAINING))
-        ),
+        members=(member("a", machine="m1"), member("b", machine="m2", state=MemberState.DRAINING)),
     )
     _check_not_drained(lease, leaving=["m2"])
     with pytest.raises(RollFailed, match="m2 is drained"):

@@ -17,10 +17,11 @@ from actors.transport.actor_calls import is_unknown_outcome
 from actors.transport.ledger_client import LedgerClient
 from actors.workflows.running_workflow import RunnerStatistics
 from core.settings import Settings
-from core.shards.lease_messages import Lease, MemberState, MemberView, Renewal
+from core.shards.lease_messages import Lease, MemberState, Renewal
 from core.workflow.events import Event, WorkStarted
 from ledger.writer.store import boot_time_ms
 from tests.actors.engine.runner_bench import FIRST, SHARD
+from tests.actors.gateway.maps import member
 from tests.actors.orders import order_to
 
 
@@ -61,12 +62,7 @@ class Recipient:
         made: Any = owner
         made._runner = self.shards = Idle()
         made._restorer = self.scans
-        self.owner.members_changed(
-            [
-                MemberView(member=n, machine="m", address=n, version="1", state=MemberState.READY)
-                for n in ("giver", "other")
-            ]
-        )
+        self.owner.members_changed([member(n) for n in ("giver", "other")])
 
     async def turn(self) -> None:
         """Let everything go on that can."""
@@ -130,9 +126,7 @@ async def test_a_shard_is_not_given_while_a_process_of_its_own_drives_a_workflow
 
 async def test_a_draining_member_gets_no_orders_of_others(recipient: Recipient) -> None:
     """With `dispatch = spread` it would never have ended its calls."""
-    draining = MemberView(
-        member="giver", machine="m", address="giver", version="1", state=MemberState.DRAINING
-    )
+    draining = member("giver", state=MemberState.DRAINING)
     takers = recipient.owner.remote_dispatch._takers
     assert "giver" in takers("did:x:a")
     recipient.owner.members_changed([draining])
@@ -144,7 +138,7 @@ async def test_a_drained_member_has_no_part_in_the_concurrency_of_agents(
 ) -> None:
     """Half of each agent's places stayed with a machine that had no work."""
     own = recipient.owner.held.member
-    ready = MemberView(member=own, machine="m", address=own, version="1", state=MemberState.READY)
+    ready = member(own)
     drains = replace(ready, member="giver", address="giver", state=MemberState.DRAINING)
     shares = recipient.owner._shares
     recipient.owner.members_changed([ready, drains])

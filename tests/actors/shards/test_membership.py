@@ -17,6 +17,7 @@ from core.shards.leases import SELF_FENCE_MS
 from core.shards.shard import SHARDS
 from ledger.commands import Command, Outcome, OutcomeStatus
 from ledger.features.shards import GiveShards, TakeShards
+from tests.actors.gateway.maps import member
 from tests.platform.waiting import until
 
 
@@ -75,10 +76,7 @@ class Cluster:
     """A ledger that holds a map and applies moves; what it answers can be held back."""
 
     def __init__(self, *others: str) -> None:
-        self.members = tuple(
-            MemberView(member=name, machine="m", address=name, version="1", state=MemberState.READY)
-            for name in ("me", *others)
-        )
+        self.members = tuple(map(member, ("me", *others)))
         self.shards = [HeldShard("", 0)] * SHARDS
         self.version = 1
         self.is_known = True
