@@ -18,6 +18,7 @@ import psycopg
 import pytest
 from nacl.signing import SigningKey
 
+from tests.contract.conftest import answer
 from tests.faults.victims import kill, superuser_url, wait
 from tests.ledger.checking import check_books
 from tests.platform.deployments import RunningDeployment
@@ -30,13 +31,6 @@ CREDITS = 2
 # A round of the timekeeper and the start of its successor lie within it.
 MOMENT_S_MAX = 4.0
 RUNS = 5
-
-
-def answer(response: httpx.Response) -> Json:
-    """Return the body of a reply that is none of a refusal."""
-    assert response.status_code == 200, response.text[:500]
-    body: Json = response.json()
-    return body
 
 
 def new_key(seed: str) -> str:

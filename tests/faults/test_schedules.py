@@ -16,6 +16,7 @@ import httpx
 import psycopg
 import pytest
 
+from tests.contract.conftest import answer
 from tests.contract.stub_agent import stub_agent
 from tests.faults.victims import kill, superuser_url, wait
 from tests.ledger.checking import check_books
@@ -27,13 +28,6 @@ Json = dict[str, Any]
 SCHEDULES, MINUTES = 8, 60
 MINUTE_MS = 60_000
 KINDS = ("timekeeper", "ledger", "workflows")
-
-
-def answer(response: httpx.Response) -> Json:
-    """Return the body of a reply that is none of a refusal."""
-    assert response.status_code == 200, response.text[:500]
-    body: Json = response.json()
-    return body
 
 
 def make_schedule(admin: httpx.Client, capability: str) -> str:

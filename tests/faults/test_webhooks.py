@@ -10,6 +10,7 @@ import httpx
 import psycopg
 import pytest
 
+from tests.contract.conftest import answer
 from tests.contract.stub_agent import stub_agent
 from tests.faults.victims import kill, superuser_url, wait
 from tests.platform.deployments import RunningDeployment
@@ -19,13 +20,6 @@ pytestmark = pytest.mark.slow
 
 Json = dict[str, Any]
 WORKFLOWS, TURNS = 30, 3
-
-
-def answer(response: httpx.Response) -> Json:
-    """Return the body of a reply that is none of a refusal."""
-    assert response.status_code == 200, response.text[:500]
-    body: Json = response.json()
-    return body
 
 
 def test_every_event_arrives_in_the_order_of_its_workflow_with_the_timekeeper_killed(
