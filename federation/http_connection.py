@@ -9,6 +9,7 @@ and addresses.
 from __future__ import annotations
 
 import asyncio
+import resource
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -23,7 +24,8 @@ from federation.content_coding import BodyTooLarge, UndecodableBody, decode_body
 from federation.read_turns import ReadTurns
 from federation.tls_gate import TlsGate
 
-# The most idle connections of one client. The second bound leaves room for other servers.
+# The most idle connections of one client: at most this many, and at most half of the files that the
+# process may open. The second bound leaves room for other servers.
 IDLE_MAX: Final = 1_024
 IDLE_PER_SERVER_MAX: Final = 256
 # A larger body is written separately from the head, so that it is not copied in memory.
@@ -441,6 +443,10 @@ class IdleConnections:
         # Both are ordered by the last use. A dict finds its first key fast enough at this size.
         self._by_server: dict[Server, dict[Connection, None]] = {}
         self._by_age: dict[Connection, None] = {}
+        files_max, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self._idle_max = (
+            IDLE_MAX if files_max == resource.RLIM_INFINITY else min(IDLE_MAX, files_max // 2)
+        )
 
     def __len__(self) -> int:
         return len(self._by_age)
@@ -453,7 +459,7 @@ class IdleConnections:
         same[connection] = self._by_age[connection] = None
         if len(same) > IDLE_PER_SERVER_MAX:
             return next(iter(same))
-        return next(iter(self._by_age)) if len(self._by_age) > IDLE_MAX else None
+        return next(iter(self._by_age)) if len(self._by_age) > self._idle_max else None
 
     def take(self, server: Server) -> Connection | None:
         """Remove and return the most recently used connection to a server, None without one."""

@@ -38,7 +38,7 @@ from actors.cluster.scaling.machine_watch import MachineWatch
 from actors.cluster.serve_watch import ServeWatch
 from actors.dispatch.probes import Prober
 from actors.process.loop_clock import every, monotonic_ms
-from actors.process.startup import configure_logging, parse_settings_argument
+from actors.process.startup import configure_logging, parse_settings_argument, raise_file_limit
 from core.metric_families import Key, Report
 from core.shards.shard import SHARDS
 from federation.name_resolver import NameResolver
@@ -61,6 +61,7 @@ class Timekeeper:
     async def __init__(self, values: Mapping[str, object]) -> None:  # type: ignore[misc]
         settings = parse_settings_argument(values)
         configure_logging(settings, "timekeeper")
+        raise_file_limit()
         self._generation = settings.generation
         self._reader = LedgerReader(settings.database_url, pool_size=1, timeout_s=READ_TIMEOUT_S)
         self._silence_ms_max = settings.owner_silence_ms

@@ -30,6 +30,7 @@ from actors.process.startup import (
     collect_rarely,
     configure_logging,
     parse_settings_argument,
+    raise_file_limit,
     settings_argument,
 )
 from actors.shards.child_lease import Parentage
@@ -58,6 +59,7 @@ class WorkflowActor:
     ) -> None:
         settings = parse_settings_argument(values)
         configure_logging(settings, "workflows")
+        raise_file_limit()
         collect_rarely()
         self._quarantined = quarantined_gauge()
         path = socket_path(settings.run_folder, name)

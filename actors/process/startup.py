@@ -1,4 +1,4 @@
-"""The start of every service process: its settings, its log, its garbage collector.
+"""The start of every service process: settings, log, limit of open files, garbage collector.
 
 Actors receive the settings as a dictionary by name. Ray stores the arguments of a detached actor,
 and newer or older code may restart the actor with them. Values by position would shift silently
@@ -13,6 +13,7 @@ import gc
 import json
 import logging
 import logging.handlers
+import resource
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -90,6 +91,15 @@ def parse_settings_argument(values: Mapping[str, object]) -> Settings:
     for reason in left_out:
         log.warning("setting ignored: %s", reason)
     return settings
+
+
+def raise_file_limit() -> None:
+    """Let this process open as many files as the system permits.
+
+    The default is often 1,024. An owner may have 2,048 dispatches in flight, each with a socket.
+    """
+    _, files_max = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (files_max, files_max))
 
 
 def collect_rarely() -> None:

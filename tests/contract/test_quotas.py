@@ -70,6 +70,7 @@ def test_a_quota_is_set_read_and_replaced(payer: Caller, admin: Caller) -> None:
     limits = {"maxWorkflowsPerDay": 3, "maxConcurrentWorkflows": None, "maxSpendPerDayCents": 0}
     assert made["limits"] == limits
     assert (made["success"], made["did"], made["setByDid"]) == (True, payer.did, admin.did)
+    assert "currentUsage" not in made, "the right to set quotas is no right to read usage"
     read = answer(payer.http.get(f"/v1/quotas/{payer.did}"))
     assert {**read, "success": True} == {
         **made,

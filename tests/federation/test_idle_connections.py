@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from dataclasses import dataclass
 
 from federation.http_connection import IDLE_MAX, IDLE_PER_SERVER_MAX, IdleConnections, Server
@@ -37,6 +38,17 @@ def test_many_servers_keep_no_more_than_the_bound_and_the_oldest_goes() -> None:
     made = [Connection(server(number), number) for number in range(IDLE_MAX + 1)]
     surplus = [idle.put(connection) for connection in made]
     assert surplus == [None] * IDLE_MAX + [made[0]]
+
+
+def test_idle_connections_take_at_most_half_of_the_files_of_the_process() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1_000, hard))
+    try:
+        idle: IdleConnections[Connection] = IdleConnections()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    made = [Connection(server(number), number) for number in range(501)]
+    assert [idle.put(connection) for connection in made] == [None] * 500 + [made[0]]
 
 
 def test_one_server_keeps_no_more_than_its_bound() -> None:

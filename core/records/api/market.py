@@ -246,8 +246,17 @@ class Quota(Record):
     updated_at: Annotated[Timestamp | None, "Time of the last change; null without a quota."]
 
 
-class QuotaSet(Quota, Done):
+class QuotaSet(Done):
     """A quota that was set."""
+
+    id: Annotated[Did, "DID of the payer."]
+    did: Annotated[Did, "DID of the payer."]
+    max_workflows_per_day: int | None
+    max_concurrent_workflows: int | None
+    max_spend_per_day_cents: int | None
+    limits: Limits
+    set_by_did: Did
+    updated_at: Timestamp
 
 
 class QuotaQuestion(Body, is_closed=True):

@@ -40,8 +40,18 @@ async def set_quota(call: Call) -> Json:
         did=did,
         changes={name: limit for name, limit in changes.items() if limit is not ABSENT},
     )
-    await call.commit(command)
-    return {"success": True, **await _quota(call, did)}
+    outcome = await call.commit(command)
+    # Without the usage: the right to set quotas is no right to read what a payer has published.
+    limits = limits_record(QuotaLimits(**outcome.result["limits"]))
+    return {
+        "success": True,
+        "id": did,
+        "did": did,
+        **(limits or {}),
+        "limits": limits,
+        "setByDid": call.caller.did,
+        "updatedAt": iso_time(outcome.result["updatedMs"]),
+    }
 
 
 @OPERATIONS.add("GET", "/v1/quotas/{did}", reply=Quota)
