@@ -133,8 +133,6 @@ class Membership:
         self._fence = SelfFence(boot_ms)
         self._is_ended = False
         self._moves = 0
-        self._due = Moves((), ())
-        self._moves_seen: object = None  # the state from which `_due` was computed
         self._taking: asyncio.Task[None] | None = None
         self._giving: dict[int, asyncio.Task[None]] = {}
         self._drains_ms: dict[int, int] = {}  # by draining shard: when it began to drain
@@ -302,19 +300,8 @@ class Membership:
     # -- moving -----------------------------------------------------------------------------------
 
     def _due_moves(self) -> Moves:
-        """Return the shards that this member should take and give.
-
-        The moves are computed again only when the map, or a member's liveness or state, has
-        changed. Members' loads change with each renewal, but the moves do not depend on loads.
-        """
-        seen = (
-            self._map_version,
-            [(one.member, one.is_live, one.state) for one in self._members],
-        )
-        if seen != self._moves_seen:
-            self._moves_seen = seen
-            self._due = moves_of(self._held.member, self._members, self._shards)
-        return self._due
+        """Return the shards that this member should take and give."""
+        return moves_of(self._held.member, self._members, self._shards)
 
     def _begin_take(self) -> None:
         if self._taking is None:
