@@ -58,18 +58,6 @@ class _Open(Struct):
     is_fresh: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class QueueStatistics:
-    """Counts of open, waiting and held orders."""
-
-    open: int
-    fresh: int
-    fresh_max: int
-    waiting: int
-    held: int
-    agents: int
-
-
 @dataclass(slots=True, eq=False, repr=False)
 class AgentQueues(Generic[Order]):
     """The queues of one dispatcher.
@@ -103,21 +91,15 @@ class AgentQueues(Generic[Order]):
     _fresh: deque[Order] = field(default_factory=deque)
     _fresh_count: int = 0
 
-    def statistics(self) -> QueueStatistics:
-        """Return the current counts."""
-        return QueueStatistics(
-            len(self._open),
-            self._fresh_count,
-            self.fresh_max,
-            self._waiting.total,
-            len(self._held),
-            len(self._queues),
-        )
-
     @property
     def open_count(self) -> int:
         """Return the number of open orders."""
         return len(self._open)
+
+    @property
+    def held_count(self) -> int:
+        """Return the number of held orders."""
+        return len(self._held)
 
     @property
     def waiting(self) -> int:
@@ -133,16 +115,20 @@ class AgentQueues(Generic[Order]):
         """Say whether an agent has free capacity, but its orders wait for another limit."""
         return bool(self._ready or self._starved)
 
-    def retry_starved(self, payer: str | None = None) -> None:
-        """Make up to `STARVED_RETRIES_MAX` starved agents ready, because limits may have changed.
+    def retry_starved(self, payer: str | None = None, most: int = STARVED_RETRIES_MAX) -> None:
+        """Make starved agents ready, the longest starved first, because limits may have changed.
 
         Args:
             payer: only agents with waiting orders of this payer; None: any agents.
+            most: the most agents to make ready. At most `STARVED_RETRIES_MAX` are examined.
         """
-        for did in list(islice(self._starved, STARVED_RETRIES_MAX)):
-            if payer is None or self._queues[did].waiting.waiting_of(payer):
-                del self._starved[did]
-                self._ready[did] = None
+        examined = islice(self._starved, STARVED_RETRIES_MAX)
+        wanted = (
+            did for did in examined if payer is None or self._queues[did].waiting.waiting_of(payer)
+        )
+        for did in list(islice(wanted, most)):
+            del self._starved[did]
+            self._ready[did] = None
 
     def waiting_agents(self) -> list[str]:
         """Return the DIDs of the agents that have waiting orders."""
@@ -269,7 +255,7 @@ class AgentQueues(Generic[Order]):
         # The share is checked before the removal: only a payer that has used up its share can have
         # starved orders, and the removal makes room for one of them.
         if self._starved and not self._is_below_share(opened.payer):
-            self._wake_starved(opened.payer)
+            self.retry_starved(opened.payer, most=1)
         del self._open[order]
         self._open_of.remove(opened.payer)
         if opened.is_fresh:
@@ -277,17 +263,6 @@ class AgentQueues(Generic[Order]):
         if self._ready and now_ms - opened.opened_ms > SLOW_REPLY_MS:
             self.fresh_max = min(self.fresh_max + 1, self.open_max)
         return opened.did
-
-    def _wake_starved(self, payer: str) -> None:
-        """Make ready the agent that has been starved longest among those with orders of this payer.
-
-        Other payers may have room now too; `retry_starved` finds their agents.
-        """
-        for did in islice(self._starved, STARVED_RETRIES_MAX):
-            if self._queues[did].waiting.waiting_of(payer):
-                del self._starved[did]
-                self._ready[did] = None
-                return
 
     def _free(self, did: str) -> None:
         queue = self._queues[did]

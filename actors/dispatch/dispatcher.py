@@ -153,13 +153,9 @@ class Dispatcher:
 
     def statistics(self) -> DispatchStatistics:
         """Return the dispatcher's counters."""
-        queues = self._queues.statistics()
+        queues, judged = self._queues, self._value_process.judged
         return DispatchStatistics(
-            self._sent,
-            queues.open,
-            queues.waiting,
-            queues.held,
-            self._value_process.judged,
+            self._sent, queues.open_count, queues.waiting, queues.held_count, judged
         )
 
     @property
@@ -625,11 +621,7 @@ class Dispatcher:
 
     async def _judge_and_end(self, ticket: Ticket, received: ReceivedReply) -> None:
         event = await self.checks.judge_beside(ticket.order, received)
-        body = self._large_body(event)
-        if body is not None:
-            await self._store_and_end(ticket, event, body, Contact.REACHED)
-            return
-        self._close_and_deliver(ticket, event, Contact.REACHED)
+        self._end(ticket, event, Contact.REACHED)
 
     def _fail(self, ticket: Ticket, failure: Failure, contact: Contact) -> None:
         """End an order without a reply."""

@@ -160,14 +160,13 @@ class Played:
         busy = Counter([*self.held.values(), *(agent for agent, _ in under_way.values())])
         fresh = sum(self.now_ms - left_ms < AGED_MS for _, left_ms in under_way.values())
         assert all(busy[agent] <= CONCURRENCY[agent] + self.foreign[agent] for agent in busy)
-        found = made.statistics()
         counts = (len(under_way), len(waiting), len(self.held))
-        assert (found.open, found.waiting, found.held) == counts
+        assert (made.open_count, made.waiting, made.held_count) == counts
         waiting_of = Counter(self.payers[key] for key in waiting)
         assert all(made.waiting_of(payer) == waiting_of[payer] for payer in PAYERS)
-        assert fresh <= found.fresh_max and len(under_way) <= OPEN_MAX
-        assert found.agents == len({*busy, *waiting.values()}), "no line is left behind"
-        if fresh == found.fresh_max or len(under_way) == OPEN_MAX:
+        assert fresh <= made.fresh_max and len(under_way) <= OPEN_MAX
+        assert len(made._queues) == len({*busy, *waiting.values()}), "no line is left behind"
+        if fresh == made.fresh_max or len(under_way) == OPEN_MAX:
             return
         firsts: dict[tuple[str, str], int] = {}  # of each payer at each agent
         for key, agent in waiting.items():
@@ -224,15 +223,15 @@ def test_the_limit_grows_only_while_slow_agents_make_others_wait() -> None:
     made = queues(fresh_max=1, open_max=2)
     assert made.put("c", "p", 1, 0)
     made.close(1, 50)
-    assert made.statistics().fresh_max == 1
+    assert made.fresh_max == 1
     made.put("c", "p", 2, 50)
     made.put("c", "p", 3, 50)
     made.close(2, 60)
-    assert made.statistics().fresh_max == 1, "a fast reply"
+    assert made.fresh_max == 1, "a fast reply"
     assert made.take(60) == 3
     made.put("c", "p", 4, 60)
     made.close(3, 90)
-    assert made.statistics().fresh_max == 2
+    assert made.fresh_max == 2
 
 
 def test_a_card_that_allows_less_is_obeyed_from_the_next_order_on() -> None:
