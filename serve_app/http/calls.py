@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from enum import StrEnum
-from typing import Any, TypedDict, TypeVar, Unpack
+from typing import Any, ParamSpec, Protocol, TypeVar
 from urllib.parse import parse_qsl
 
 from msgspec import structs
@@ -44,6 +44,7 @@ from serve_app.services import Services
 
 B = TypeVar("B", bound=Body)
 T = TypeVar("T")
+P = ParamSpec("P")
 C = TypeVar("C", bound=Message)
 
 # The fields of parsed queries and bodies that name an agent.
@@ -438,14 +439,19 @@ Handler = Callable[[Call], Awaitable[Reply | Json]]
 H = TypeVar("H", bound=Handler)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+# The default of a field that `Operations.add` fills in.
+_BY_ADD: Any = None
+
+
+@dataclass(frozen=True, slots=True)
 class Operation:
     """The declaration of one method on one path.
 
     Attributes:
         method, path: the HTTP method, and the path template with names in braces.
         handler, summary: the handler, and the first line of its docstring.
-        scope: one of `core.trust.access.RIGHTS`; None for a public operation.
+        scope: one of `core.trust.access.RIGHTS`; None for a public operation. Default: see
+            `Operations`.
         single_right: an operator's right that permits the operation instead of `scope`.
         rate, rate_of: the rate class, or the function that chooses the rate class of a call.
         tag: the group of the operation in the OpenAPI document.
@@ -467,13 +473,14 @@ class Operation:
 
     method: str
     path: str
-    handler: Handler
-    summary: str
-    scope: str | None
-    single_right: str | None = None
-    rate: RateClass
-    tag: str
+    _: KW_ONLY
     reply: Any
+    handler: Handler = _BY_ADD
+    summary: str = ""
+    scope: str | None = ""
+    single_right: str | None = None
+    rate: RateClass = _BY_ADD
+    tag: str = ""
     query: type[Body] | None = None
     body: Any = None
     errors: tuple[ErrorCode, ...] = ()
@@ -484,7 +491,7 @@ class Operation:
     may_wait: bool = False
     rate_of: Callable[[Call], RateClass] | None = None
     check: Callable[[Call], None] | None = None
-    repeats: Repeats = Repeats.IGNORED
+    repeats: Repeats = _BY_ADD
     media_type: str = "application/json"
     other_media_type: str | None = None
     empty: str = ""
@@ -516,31 +523,35 @@ class Operation:
         assert PATH_VALUES.keys() >= set(names_in(self.path)), self.path
 
 
-class Declared(TypedDict, total=False):
-    """The optional arguments of `Operations.add`; `Operation` describes them."""
+class _Decorator(Protocol):
+    def __call__(self, handler: H) -> H: ...
 
-    scope: str | None
-    single_right: str
-    rate: RateClass
-    rate_of: Callable[[Call], RateClass]
-    tag: str
-    query: type[Body]
-    body: Any
-    check: Callable[[Call], None]
-    errors: tuple[ErrorCode, ...]
-    is_bulk_body: bool
-    is_agent_reply: bool
-    is_body_optional: bool
-    is_health: bool
-    may_wait: bool
-    repeats: Repeats
-    media_type: str
-    other_media_type: str
-    empty: str
+
+def _declaring(
+    make: Callable[P, Operation], add: Callable[[Operation, Handler], None]
+) -> Callable[P, _Decorator]:
+    """Return a function with the parameters of `make`. It returns a decorator that calls `add`."""
+
+    def declare(*args: P.args, **kwargs: P.kwargs) -> _Decorator:
+        declared = make(*args, **kwargs)
+
+        def decorate(handler: H) -> H:
+            add(declared, handler)
+            return handler
+
+        return decorate
+
+    return declare
 
 
 class Operations(list[Operation]):
     """The operations of one module.
+
+    `add(method, path, reply=…, …)`, with the fields of `Operation`, returns a decorator that adds
+    the decorated handler as an operation. The summary is the first line of the handler's docstring.
+    By default a GET requires the read scope of the resource and has the rate class READ. Other
+    methods require the write scope and have the rate class WRITE. By default the reply of a POST
+    that writes is stored under its `Idempotency-Key`.
 
     Args:
         tag: the group of these operations in the OpenAPI document.
@@ -552,39 +563,24 @@ class Operations(list[Operation]):
         super().__init__()
         self._tag = tag
         self._resource = resource or tag
+        self.add = _declaring(Operation, self._add)
 
-    def add(
-        self, method: str, path: str, *, reply: Any, **declared: Unpack[Declared]
-    ) -> Callable[[H], H]:
-        """Return a decorator that adds the decorated handler as an operation.
-
-        The summary is the first line of the handler's docstring. By default a GET requires the read
-        scope of the resource and has the rate class READ. Other methods require the write scope and
-        have the rate class WRITE. By default the reply of a POST that writes is stored under its
-        `Idempotency-Key`.
-        """
-        rate = declared.setdefault("rate", RateClass.READ if method == "GET" else RateClass.WRITE)
-        is_kept = method == "POST" and rate in (RateClass.WRITE, RateClass.BULK)
-        declared.setdefault("repeats", Repeats.BY_REPLY if is_kept else Repeats.IGNORED)
-        declared.setdefault("is_body_optional", "body" not in declared)
-        declared.setdefault("tag", self._tag)
-        declared.setdefault("scope", f"{self._resource}:{'read' if method == 'GET' else 'write'}")
-
-        def decorate(handler: H) -> H:
-            summary = (handler.__doc__ or "").partition("\n")[0].removesuffix(".")
-            self.append(
-                Operation(
-                    method=method,
-                    path=path,
-                    handler=handler,
-                    summary=summary,
-                    reply=reply,
-                    **declared,
-                )
-            )
-            return handler
-
-        return decorate
+    def _add(self, declared: Operation, handler: Handler) -> None:
+        is_read = declared.method == "GET"
+        rate = declared.rate or (RateClass.READ if is_read else RateClass.WRITE)
+        is_kept = declared.method == "POST" and rate in (RateClass.WRITE, RateClass.BULK)
+        scope = f"{self._resource}:{'read' if is_read else 'write'}"
+        operation = replace(
+            declared,
+            handler=handler,
+            summary=(handler.__doc__ or "").partition("\n")[0].removesuffix("."),
+            tag=declared.tag or self._tag,
+            scope=scope if declared.scope == "" else declared.scope,
+            rate=rate,
+            repeats=declared.repeats or (Repeats.BY_REPLY if is_kept else Repeats.IGNORED),
+            is_body_optional=declared.is_body_optional or declared.body is None,
+        )
+        self.append(operation)
 
 
 def not_found(what: str) -> ServiceError:
