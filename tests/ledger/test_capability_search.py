@@ -173,6 +173,7 @@ async def test_changed_cards_are_read_a_few_at_a_time(
 ) -> None:
     """A search read all cards; now it reads those that have changed, and not too many of them."""
     monkeypatch.setattr(offer_index, "ROWS_MAX", 4)
+    monkeypatch.setattr(offers, "_rows_max", 4)
     store = await next_writer()
     crowd = [offering(f"did:t:{n:02}", f"cap.c{n}.v1", "Paints") for n in range(20)]
     await store.commit(crowd, AT)
