@@ -91,11 +91,6 @@ _TYPES: Final[dict[Kind, Callable[[], TypeEngine[Any]]]] = {
 }
 
 
-def columns(table: sqlalchemy.Table, names: str) -> list[sqlalchemy.Column[Any]]:
-    """Return columns of a table by their names: `columns(agent, "did owner_did")`."""
-    return [table.c[name] for name in names.split()]
-
-
 def typed(**names: str) -> list[sqlalchemy.BindParameter[Any]]:
     """Return bind parameters by type and name: `typed(bigint="after last", texts="dids")`."""
     return [

@@ -16,7 +16,6 @@ from core.capabilities.semver import parse_version, version_id
 from core.records.audit import AuditEventType
 from ledger.authority import OwnersCommand
 from ledger.connections.connecting import fetch
-from ledger.reads.prepared import PreparedStatement
 from ledger.reads.reader import LedgerReader, RowDict
 from ledger.schema import capability_line, capability_version, typed
 from ledger.tables.market_tables import (
@@ -362,7 +361,7 @@ async def first_offer(
 
 
 # Another owner's unproven claim of a DID, with the lines that pass with it.
-_CLAIM: Final = PreparedStatement("""
+_CLAIM: Final = """
     SELECT l.capability_id
     FROM callboard.agent a LEFT JOIN callboard.capability_line l ON l.owner_did = a.owner_did
         AND l.capability_id = ANY (%(ids)s::text[])
@@ -373,7 +372,7 @@ _CLAIM: Final = PreparedStatement("""
                 AND o.capability_ids @> ARRAY[l.capability_id]
                 AND (o.proven_by IS NOT NULL OR o.registered_ms < a.registered_ms))
     WHERE a.did = %(did)s AND a.proven_by IS NULL AND a.owner_did <> %(owner_did)s
-""")
+"""
 
 
 async def lines_of_claim(

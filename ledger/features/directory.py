@@ -14,7 +14,7 @@ import psycopg
 
 from ledger.connections.connecting import connect
 from ledger.features.accounts import STAKE_PARTS
-from ledger.reads.prepared import PreparedReads, PreparedStatement
+from ledger.reads.prepared import PreparedReads
 from ledger.reads.stored import RowDict
 from ledger.schema import READER_ROLE, driver_url, session_options
 
@@ -103,7 +103,7 @@ class _Paged:
             for name, least in self.start.items()
         )
         columns = ", ".join(place)
-        self.statement = PreparedStatement(
+        self.statement = (
             f"SELECT * FROM ({query}) one WHERE {condition} AND ({columns}) > ({', '.join(after)})"
             f" ORDER BY {columns} LIMIT %(page_rows)s"
         )
@@ -179,7 +179,7 @@ NOTHING_SEEN: Final[Since] = {
     "unseen": "3",
 }
 # Returns which kinds have changed since an earlier look, and the positions of this look.
-LOOK: Final = PreparedStatement(
+LOOK: Final = (
     f"SELECT audit_seq, {_NOW_MS} AS now_ms, {_SESSION} AS session,"
     " pg_snapshot_xmin(pg_current_snapshot())::text AS unseen,"
     f" {', '.join(f'{kind.has_changed} AS {kind.name}' for kind in KINDS)} FROM callboard.head"

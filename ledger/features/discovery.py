@@ -27,7 +27,6 @@ from ledger.features.offers import (
 )
 from ledger.features.prices import has_price, price_of_row
 from ledger.reads.agent_pages import LIVE_COLUMNS
-from ledger.reads.prepared import PreparedStatement
 from ledger.reads.reader import LedgerReader, RowDict
 
 # Searches for agents by words, by a capability's id or its prefix, or by owner; best first.
@@ -70,8 +69,7 @@ _WALKED: Final = """
     SELECT * FROM (SELECT * FROM callboard.offer {where} ORDER BY {order} LIMIT {walked_max}) w
     WHERE {conditions} LIMIT {hits_max}
 """
-_CARDS: Final = PreparedStatement(
-    f"""
+_CARDS: Final = f"""
     SELECT s.did, s.capability_id, s.owner_did, s.card, s.endpoint, s.status, s.public_key,
         s.key_number, s.updated_ms, EXISTS (SELECT FROM callboard.subnet_member m
             WHERE m.subnet_id = s.subnet_id AND m.did = s.owner_did AND m.status = 'joined'
@@ -88,7 +86,6 @@ _CARDS: Final = PreparedStatement(
             SELECT * FROM callboard.agent_live WHERE did = s.did OFFSET 0) l ON true
     WHERE s.bytes_before < {CARDS_BYTES_MAX} ORDER BY s.number
     """
-)
 
 
 def words_share(asked: Asked) -> float:
@@ -237,8 +234,7 @@ AGENTS_MAX: Final = 100
 DESCRIPTION_HITS_MAX: Final = 400
 EACH_MIN: Final = 16
 
-_SPEAKING: Final = PreparedStatement(
-    f"""
+_SPEAKING: Final = f"""
     SELECT s.capability_id, a.owner_did, p.price_cents, p.input_rate, p.output_rate, s.successful,
         s.latency_ms_sum, CASE WHEN octet_length(a.card) <= {CARD_BYTES_MAX} THEN a.card END AS card
     FROM unnest(%(ids)s::text[]) c(id) CROSS JOIN LATERAL (
@@ -253,7 +249,6 @@ _SPEAKING: Final = PreparedStatement(
         LEFT JOIN callboard.capability_price p ON p.capability_id = s.capability_id
     ORDER BY s.capability_id
     """
-)
 
 
 async def offers_for_draft(

@@ -21,7 +21,7 @@ import psycopg
 
 from ledger.connections.connecting import fetch
 from ledger.connections.timeouts import cut_after
-from ledger.reads.prepared import PreparedReads, PreparedStatement
+from ledger.reads.prepared import PreparedReads
 from ledger.schema import WRITER_ROLE
 from ledger.tables.write_function import FUNCTION, lock_of
 
@@ -44,7 +44,7 @@ SESSION_TIMEOUTS: Final = {
 }
 KEEPALIVES: Final = {"keepalives_idle": 3, "keepalives_interval": 1, "keepalives_count": 3}
 _HOLD_FUNCTION: Final = "SELECT pg_advisory_lock_shared(%s), to_regproc(%s) IS NOT NULL"
-_READ: Final = PreparedStatement("SELECT epoch, address AS actor FROM callboard.head")
+_READ: Final = "SELECT epoch, address AS actor FROM callboard.head"
 _LOCK: Final = "SELECT pg_try_advisory_lock(%s)"
 _END_SILENT_HOLDER: Final = """
     SELECT pg_terminate_backend(a.pid) FROM pg_locks l JOIN pg_stat_activity a USING (pid)

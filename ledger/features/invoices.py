@@ -18,7 +18,6 @@ from core.records.audit import AuditEventType
 from core.timestamps import iso_ms
 from ledger.authority import AuthorizedCommand
 from ledger.connections.connecting import fetch
-from ledger.reads.prepared import PreparedStatement
 from ledger.reads.reader import LedgerReader, RowDict
 from ledger.schema import invoice
 from ledger.tables.money_tables import INVOICE_LINES, INVOICES, SETTLED_INVOICES, VOIDED_LINES
@@ -210,7 +209,7 @@ async def standing_invoice(
     """
     standing = _STANDING_PERIOD if workflow_id is None else _STANDING_WORKFLOW
     values = {"payer": payer_did, "workflow": workflow_id, "start": period[0], "end": period[1]}
-    rows = await reader.lookups.rows(PreparedStatement(standing), values)
+    rows = await reader.lookups.rows(standing, values)
     return rows[0] if rows else None
 
 

@@ -22,7 +22,6 @@ from core.planning.lexemes import IN_FIELD, IN_ID, IN_NAME, OF_ID, offered_lexem
 from ledger.connections.pools import OperationalPool
 from ledger.merged_runs import MergedRuns
 from ledger.reads.agent_pages import IS_HIDDEN, IS_REVOKED
-from ledger.reads.prepared import PreparedStatement
 from ledger.reads.reader import LedgerReader
 from ledger.reads.stored import RowDict
 from ledger.schema import typed
@@ -197,9 +196,7 @@ WORDS_MAX: Final = 48
 _IN_ID, _IN_NAME, _SAID, _IN_FIELD, _EXACT = 1.0, 0.4, 0.2, 0.1, 1_000.0
 
 _COLUMNS: Final = "did, capability_id, owner_did, place, number, version, words"
-_COUNTS: Final = PreparedStatement(
-    "SELECT word, offers FROM callboard.offer_word WHERE word = ANY (%(words)s)"
-)
+_COUNTS: Final = "SELECT word, offers FROM callboard.offer_word WHERE word = ANY (%(words)s)"
 # `before`: the rarer words, whose offers are taken already.
 _BY_WORDS: Final = f"""
     SELECT o.* FROM (
@@ -346,12 +343,10 @@ async def find_hits(
 
 
 @lru_cache
-def _statement(
-    near: str | None, hits_max: int, rare_max: int, walked_max: int
-) -> PreparedStatement:
+def _statement(near: str | None, hits_max: int, rare_max: int, walked_max: int) -> str:
     if near is None:
         near = _BY_WORDS.format(rare_max=rare_max, walked_max=walked_max, hits_max=hits_max)
-    return PreparedStatement(_STATEMENT.format(near=near, is_current=IS_CURRENT))
+    return _STATEMENT.format(near=near, is_current=IS_CURRENT)
 
 
 def any_of(words: Words) -> str:

@@ -14,7 +14,7 @@ import sqlalchemy as sql
 
 from core.workflow.traces import NodeRows
 from ledger.reads.reader import LedgerReader
-from ledger.reads.stored import IDS, RowDict
+from ledger.reads.stored import RowDict
 from ledger.schema import workflow
 
 # Maximum workflows per trace id that a caller gets, the newest ones.
@@ -89,7 +89,7 @@ async def trace_workflows(
 
 async def traced_workflows(reader: LedgerReader, ids: Sequence[str]) -> list[RowDict]:
     """Return these workflows without manifests."""
-    return await reader.rows(_WORKFLOWS.where(workflow.c.id == IDS), {"ids": list(ids)})
+    return await reader.rows(_WORKFLOWS.where(workflow.c.id.in_(ids)))
 
 
 async def traced_nodes(

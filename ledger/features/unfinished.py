@@ -15,8 +15,8 @@ from typing import Final, NamedTuple
 import sqlalchemy as sql
 
 from ledger.reads.reader import LedgerReader
-from ledger.reads.stored import IDS, StoredWorkflow, workflow_select
-from ledger.schema import typed, workflow
+from ledger.reads.stored import WORKFLOWS, StoredWorkflow
+from ledger.schema import typed
 
 
 class PageKey(NamedTuple):
@@ -54,11 +54,10 @@ _SIZES: Final = sql.text(f"""
         FROM callboard.node WHERE workflow_id = page.id
     ) AS nodes ORDER BY page.deadline_ms, page.id
 """).bindparams(*typed(bigint="after_ms"))
-_WORKFLOWS: Final = (
-    workflow_select(with_manifest=True)
-    .where(workflow.c.id == IDS, sql.text(_IS_UNFINISHED))
-    .order_by(workflow.c.deadline_ms, workflow.c.id)
-)
+_WORKFLOWS: Final = sql.text(f"""
+    {WORKFLOWS} WHERE workflow.id = ANY (CAST(:ids AS uuid[])) AND {_IS_UNFINISHED}
+    ORDER BY workflow.deadline_ms, workflow.id
+""")
 # Node rows, each with the agents of its attempts, in order and with repetitions. Attempts are
 # grouped once for all nodes. A subquery per node would read the history of a large workflow for
 # each of its nodes.

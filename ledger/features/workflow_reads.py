@@ -13,16 +13,15 @@ from typing import Final
 import sqlalchemy as sql
 
 from core.ids import canonical_uuid
-from ledger.reads.prepared import PreparedStatement
 from ledger.reads.reader import LedgerReader, RowDict
-from ledger.reads.stored import IDS, SPENT, WORKFLOWS, StoredWorkflow, WorkflowHead
+from ledger.reads.stored import SPENT, WORKFLOWS, StoredWorkflow, WorkflowHead
 from ledger.schema import attempt, command, node, typed, workflow
 
 # Reads who may see a workflow. This comes before its record, so that callers without the right do
 # not cause reads of results.
 
 # The size of a stored text is read without the text.
-_HEADS: Final = PreparedStatement(f"""
+_HEADS: Final = f"""
     SELECT asked.did AS asked_did, workflow.id, workflow.task_id, workflow.payer_did,
         workflow.status, workflow.hold_micro, workflow.quarantined_ms, {SPENT} AS spent_micro,
         octet_length(workflow.manifest) AS manifest_bytes, nodes.is_agent, nodes.node_bytes
@@ -33,7 +32,7 @@ _HEADS: Final = PreparedStatement(f"""
             coalesce(sum(coalesce(octet_length(n.result_json), 0)
                 + coalesce(octet_length(n.selection_json), 0)), 0) AS node_bytes
         FROM callboard.node n WHERE n.workflow_id = asked.id) AS nodes
-""")
+"""
 
 
 async def workflow_heads(
@@ -61,9 +60,9 @@ async def workflow_heads(
 # maximum the database returns only its hash and size.
 
 _OTHERS: Final = ", ".join(c.name for c in node.c if c.name not in ("result_json", "result_ref"))
-_RECORD_WORKFLOWS: Final = PreparedStatement.of(WORKFLOWS)
+_RECORD_WORKFLOWS: Final = f"{WORKFLOWS} WHERE workflow.id = ANY (%(ids)s::uuid[])"
 # The size of a compressed value is read without the value.
-_RECORD_NODES: Final = PreparedStatement(f"""
+_RECORD_NODES: Final = f"""
     SELECT {_OTHERS}, CASE WHEN fits THEN result_json END AS result_json,
         CASE WHEN fits OR result_json IS NULL THEN result_ref ELSE json_build_object(
             '$blob', 'sha256:' || encode(sha256(convert_to(result_json, 'UTF8')), 'hex'),
@@ -73,7 +72,7 @@ _RECORD_NODES: Final = PreparedStatement(f"""
             PARTITION BY workflow_id ORDER BY name), 0) <= %(bytes_max)s::bigint AS fits
         FROM callboard.node WHERE workflow_id = ANY (%(ids)s::uuid[])
     ) AS sized ORDER BY workflow_id, name
-""")
+"""
 
 
 async def workflow_records(
@@ -109,13 +108,13 @@ async def task_workflow_id(reader: LedgerReader, task_id: str) -> str | None:
     return str(rows[0]["id"]) if rows else None
 
 
-_DISPATCHED: Final = PreparedStatement("""
+_DISPATCHED: Final = """
     SELECT n.workflow_id, n.name, n.status, n.attempt, n.verify_attempt, n.agent_did,
         n.verifier_did, n.key_version
     FROM callboard.node n JOIN unnest(%(ids)s::uuid[], %(names)s::text[]) AS asked (id, name)
         ON n.workflow_id = asked.id AND n.name = asked.name
-""")
-_RESULT_WORKFLOWS: Final = PreparedStatement(
+"""
+_RESULT_WORKFLOWS: Final = (
     "SELECT id, status, manifest FROM callboard.workflow WHERE id = ANY (%(ids)s::uuid[])"
 )
 
@@ -192,7 +191,9 @@ async def result_row(reader: LedgerReader, workflow_id: str, name: str) -> RowDi
 
 # Reads which workflows have ended, without their nodes and results; used to wait for an end.
 
-_ENDED: Final = sql.select(workflow.c.id, workflow.c.completed_ms).where(workflow.c.id == IDS)
+_ENDED: Final = sql.text(
+    "SELECT id, completed_ms FROM callboard.workflow WHERE id = ANY (CAST(:ids AS uuid[]))"
+)
 
 
 async def have_ended(reader: LedgerReader, ids: Sequence[str]) -> list[bool]:

@@ -17,7 +17,6 @@ from typing import Any, Final
 
 import sqlalchemy as sql
 
-from ledger.reads.prepared import PreparedStatement
 from ledger.schema import agent
 
 FEW_MAX: Final = 1_000
@@ -60,15 +59,15 @@ IS_HIDDEN: Final = """
             AND (SELECT count(*) FROM callboard.subnet_member m WHERE m.subnet_id = s.id
                 AND m.did IN (%(viewer)s::text, p.owner_did) AND m.status = 'joined') < 2)
 """
-HIDDEN_AGENT: Final = PreparedStatement(f"SELECT {IS_HIDDEN.format(did='%(did)s')} AS is_hidden")
+HIDDEN_AGENT: Final = f"SELECT {IS_HIDDEN.format(did='%(did)s')} AS is_hidden"
 # A lateral join: a plan made when a table was small never reads the whole table.
 _HEARD: Final = f"""
     SELECT found.*, {LIVE_COLUMNS}, {IS_REVOKED.format(did="found.did")} AS is_revoked
     FROM {{found}} found LEFT JOIN LATERAL (
         SELECT * FROM callboard.agent_live WHERE did = found.did OFFSET 0) l ON true
 """
-HEARD_AGENT: Final = PreparedStatement(
-    _HEARD.format(found=f"(SELECT {_COLUMNS} FROM callboard.agent WHERE did = %(did)s)"), {}
+HEARD_AGENT: Final = _HEARD.format(
+    found=f"(SELECT {_COLUMNS} FROM callboard.agent WHERE did = %(did)s)"
 )
 _PAGE: Final = f"""
     WITH few AS MATERIALIZED ({{few}}), page AS (
@@ -120,7 +119,7 @@ _IS_LISTED: Final = f"(subnet_id IS NULL OR NOT {IS_HIDDEN.format(did='agent.did
 
 
 @lru_cache(maxsize=256)
-def agents_statement(asked: frozenset[str]) -> PreparedStatement:
+def agents_statement(asked: frozenset[str]) -> str:
     """Return the statement of a page. Its parameters are the filters, `viewer`, `limit`, `offset`
     and `bytes_max`. Its rows have `page_rows`, the number of rows without `bytes_max`.
 
@@ -135,7 +134,7 @@ def agents_statement(asked: frozenset[str]) -> PreparedStatement:
         agents = _OF_CAPABILITY.format(conditions=conditions)
     else:
         few, agents = "SELECT", f"SELECT * FROM callboard.agent WHERE {conditions}"
-    return PreparedStatement(_PAGE.format(few=few, agents=agents))
+    return _PAGE.format(few=few, agents=agents)
 
 
 def live_of(row: Mapping[str, Any]) -> dict[str, Any] | None:

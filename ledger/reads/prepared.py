@@ -1,7 +1,7 @@
 """Prepared reads on a connection of their own, for reads that nearly every request needs.
 
-SQLAlchemy compiles each statement once, and psycopg prepares it. A read through SQLAlchemy takes
-three times as much processor time. The rows are the same as those of `LedgerReader.rows`.
+psycopg prepares each statement. A read through SQLAlchemy takes three times as much processor time.
+The rows are the same as those of `LedgerReader.rows`.
 """
 
 from __future__ import annotations
@@ -9,13 +9,10 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import psycopg
-import sqlalchemy as sql
 from psycopg.rows import dict_row
-from sqlalchemy.dialects.postgresql import psycopg as postgresql
 
 from core.errors import ErrorCode, ServiceError
 from ledger.connections.connecting import CONNECT_TIMEOUT_S, connect
@@ -25,21 +22,6 @@ from ledger.schema import READER_ROLE, driver_url, session_options, unreachable
 
 # Maximum statements that a connection keeps prepared, by text and parameter types.
 KEPT_MAX: Final = 200
-
-
-@dataclass(frozen=True, slots=True)
-class PreparedStatement:
-    """A statement's text, and the parameters that have the same values at each run."""
-
-    text: str
-    constants: Mapping[str, Any] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, statement: sql.Select[Any]) -> Self:
-        """Compile a statement."""
-        dialect = postgresql.dialect()  # type: ignore[no-untyped-call]
-        compiled = statement.compile(dialect=dialect)
-        return cls(str(compiled), dict(compiled.params))
 
 
 class PreparedReads:
@@ -68,11 +50,11 @@ class PreparedReads:
         if connection is not None:
             await connection.close()
 
-    async def rows(self, statement: PreparedStatement, values: Mapping[str, Any]) -> list[RowDict]:
+    async def rows(self, statement: str, values: Mapping[str, Any]) -> list[RowDict]:
         """Return the rows of a statement.
 
         Args:
-            values: values of the parameters that are not in `statement.constants`.
+            values: values of the parameters, `%(name)s` in the statement.
 
         Raises:
             ServiceError: LEDGER_UNAVAILABLE; OVERLOADED, the server cancelled the read.
@@ -85,7 +67,7 @@ class PreparedReads:
             raise unreachable(error) from None
         try:
             ends_s = loop.time() + self._timeout_s
-            return await self._read(statement, {**statement.constants, **values}, ends_s)
+            return await self._read(statement, values, ends_s)
         except psycopg.errors.QueryCanceled:
             detail = "the search took too long: narrow it, or repeat it later"
             raise ServiceError(ErrorCode.OVERLOADED, detail, retry_after_s=5) from None
@@ -95,14 +77,14 @@ class PreparedReads:
             self._turn.release()
 
     async def _read(
-        self, statement: PreparedStatement, values: Mapping[str, Any], ends_s: float
+        self, statement: str, values: Mapping[str, Any], ends_s: float
     ) -> list[RowDict]:
         was_open, time_s = self._connection is not None, asyncio.get_running_loop().time
         try:
             if self._connection is None:
                 self._connection = await self._open()
             with cut_after(self._connection, ends_s - time_s()):
-                cursor = await self._connection.execute(statement.text, values)
+                cursor = await self._connection.execute(statement, values)
                 return await cursor.fetchall()
         except psycopg.errors.QueryCanceled:
             raise  # the server cancelled the statement; the connection remains usable

@@ -21,10 +21,10 @@ from ledger.reads.audit_filter import AuditFilter, audit_select
 from ledger.reads.prepared import PreparedReads
 from ledger.reads.search_reads import SearchReads
 from ledger.reads.stored import (
+    SPENT,
     Balance,
     RowDict,
     StoredWorkflow,
-    workflow_select,
 )
 from ledger.reads.turns import ReadTurns
 from ledger.schema import (
@@ -64,6 +64,10 @@ _ESCROW: Final = sql.text("""
     FROM callboard.escrow e JOIN callboard.account a ON a.id = e.account_id
     WHERE e.workflow_id = CAST(:id AS uuid)
 """)
+_WORKFLOWS: Final = sql.select(
+    *(one for one in workflow.c if one.name not in ("spent_micro", "manifest")),
+    sql.literal_column(SPENT, sql.BigInteger).label("spent_micro"),
+)
 _AGENT: Final = sql.select(*(one for one in agent.c if one.name != "signing_secret")).where(
     agent.c.did == sql.bindparam("did")
 )
@@ -143,7 +147,7 @@ class LedgerReader(Pool):
             command_key: only the workflow whose publish had this key.
             page: `limit`, `offset`, and the filters `payer_did` and `status`.
         """
-        query = workflow_select(with_manifest=False)
+        query = _WORKFLOWS
         if is_quarantined is not None:
             waits = sql.and_(workflow.c.quarantined_ms.is_not(None), _IS_UNFINISHED)
             query = query.where(waits if is_quarantined else sql.not_(waits))

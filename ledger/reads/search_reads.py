@@ -13,7 +13,7 @@ from typing import Any
 import sqlalchemy as sql
 
 from ledger.connections.pools import Pool
-from ledger.reads.prepared import PreparedReads, PreparedStatement
+from ledger.reads.prepared import PreparedReads
 from ledger.reads.stored import RowDict
 from ledger.reads.turns import ReadTurns
 from ledger.schema import READER_ROLE
@@ -51,7 +51,7 @@ class SearchReads:
         await self._pool.close()
 
     async def prepared_rows(
-        self, statement: PreparedStatement, values: Mapping[str, Any], *, caller: str
+        self, statement: str, values: Mapping[str, Any], *, caller: str
     ) -> list[RowDict]:
         """Return the rows of a search with a prepared statement; use it if few texts occur.
 

@@ -8,10 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import sqlalchemy as sql
-from sqlalchemy import Uuid
-from sqlalchemy.dialects.postgresql import ARRAY
-
 from core.workflow.transitions import WorkflowStatus
 from ledger.schema import workflow
 
@@ -80,15 +76,6 @@ SPENT: Final = """coalesce(workflow.spent_micro, (
     WHERE e.workflow_id = workflow.id AND e.status = 'held'), 0)"""
 
 
-def workflow_select(*, with_manifest: bool) -> sql.Select[Any]:
-    """Select workflow columns, with the amount spent so far."""
-    left_out = {"spent_micro"} if with_manifest else {"spent_micro", "manifest"}
-    columns = [column for column in workflow.c if column.name not in left_out]
-    spent = sql.literal_column(SPENT, sql.BigInteger)
-    return sql.select(*columns, spent.label("spent_micro"))
-
-
-# Condition: one of the workflows in the parameter `ids`, a list.
-IDS: Final = sql.any_(sql.bindparam("ids", type_=ARRAY(Uuid(as_uuid=False))))
-# Built once, because building a statement costs as much as running it.
-WORKFLOWS: Final = workflow_select(with_manifest=True).where(workflow.c.id == IDS)
+_COLUMNS: Final = ", ".join(f"workflow.{c.name}" for c in workflow.c if c.name != "spent_micro")
+# The rows of all workflows, with what they have spent so far; a condition follows.
+WORKFLOWS: Final = f"SELECT {_COLUMNS}, {SPENT} AS spent_micro FROM callboard.workflow"

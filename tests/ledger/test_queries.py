@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ledger.reads.agent_pages import FEW_MAX, agents_statement
-from ledger.reads.prepared import PreparedStatement
 from ledger.reads.reader import LedgerReader
 from ledger.writer.store import LedgerStore
 from tests.conftest import Database
@@ -35,7 +34,7 @@ async def test_agents_of_a_capability_are_read_in_order_whether_few_or_many(
     assert (await reader.agents(capability_id="x.v1", limit=9, bytes_max=1)).is_cut
     assert await reader.agents(capability_id="z.v1") == []
     statement = agents_statement(frozenset({"capability_id", "status"}))
-    explained = PreparedStatement(f"EXPLAIN (ANALYZE, FORMAT JSON) {statement.text}", {})
+    explained = f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}"
     values = {"status": "active", "viewer": None, "limit": 5, "offset": 0, "bytes_max": 1_000}
     for capability_id, most in (("y.v1", 4), ("x.v1", FEW_MAX + 6)):
         asked = {**values, "capability_id": capability_id}

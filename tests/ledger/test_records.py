@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 
 import psycopg
 import pytest
-import sqlalchemy as sql
 
 from core.canonical import hash_bytes
 from core.errors import ServiceError
@@ -20,7 +19,6 @@ from ledger.features.workflow_reads import (
     workflow_records,
     workflow_rows,
 )
-from ledger.reads.prepared import PreparedStatement
 from ledger.reads.reader import LedgerReader
 from ledger.writer.store import LedgerStore
 from tests.conftest import Database
@@ -128,7 +126,7 @@ async def test_results_beyond_the_bound_come_as_hash_and_size(
 async def test_prepared_reads_survive_the_loss_of_their_connection(
     database: Database, reader: LedgerReader
 ) -> None:
-    one = PreparedStatement.of(sql.select(sql.func.pg_backend_pid().label("pid")))
+    one = "SELECT pg_backend_pid() AS pid"
     ((first,), (same,)) = await reader.records.rows(one, {}), await reader.records.rows(one, {})
     assert first == same
     with psycopg.connect(database.superuser_url, autocommit=True) as connection:
@@ -141,7 +139,7 @@ async def test_a_value_that_is_refused_costs_prepared_reads_no_connection(
     reader: LedgerReader,
 ) -> None:
     """A refused value made the next read of all callers connect first."""
-    one = PreparedStatement.of(sql.select(sql.func.pg_backend_pid().label("pid")))
+    one = "SELECT pg_backend_pid() AS pid"
     before = await reader.lookups.rows(one, {})
     for wrong_id, name in ((new_id(), "a\0b"), ("no UUID", "a")):
         with pytest.raises(psycopg.DataError):
@@ -150,8 +148,8 @@ async def test_a_value_that_is_refused_costs_prepared_reads_no_connection(
 
 
 async def test_a_cancelled_read_leaves_no_answer_to_the_next(reader: LedgerReader) -> None:
-    slow = PreparedStatement.of(sql.select(sql.func.pg_sleep(60), sql.literal(1).label("n")))
-    one = PreparedStatement.of(sql.select(sql.literal(2).label("n")))
+    slow = "SELECT pg_sleep(60), 1 AS n"
+    one = "SELECT 2 AS n"
     reading = asyncio.ensure_future(reader.records.rows(slow, {}))
     waiting = asyncio.ensure_future(reader.records.rows(one, {}))
     await asyncio.sleep(0)
@@ -177,7 +175,7 @@ async def test_the_server_does_no_more_for_a_read_that_was_cancelled(
         connection.execute(
             f"ALTER DATABASE {database.name} SET client_connection_check_interval = 0"
         )
-        slow = PreparedStatement.of(sql.select(sql.func.pg_sleep(600)))
+        slow = "SELECT pg_sleep(600)"
         reading = asyncio.ensure_future(reader.records.rows(slow, {}))
         await asyncio.wait_for(until(1), 30)
         reading.cancel()
@@ -185,8 +183,8 @@ async def test_the_server_does_no_more_for_a_read_that_was_cancelled(
 
 
 async def test_a_server_that_says_nothing_is_asked_once(database: Database) -> None:
-    one = PreparedStatement.of(sql.select(sql.literal(2).label("n")))
-    slow = PreparedStatement.of(sql.select(sql.func.pg_sleep(600)))
+    one = "SELECT 2 AS n"
+    slow = "SELECT pg_sleep(600)"
     async with LedgerReader(database.service_url, timeout_s=1.0) as reader:
         await reader.records.rows(one, {})
         with pytest.raises(ServiceError, match="cannot be reached"):
@@ -201,7 +199,7 @@ async def test_a_server_that_says_nothing_is_asked_once(database: Database) -> N
 
 
 async def test_a_look_up_waits_for_no_record(reader: LedgerReader) -> None:
-    slow = PreparedStatement.of(sql.select(sql.func.pg_sleep(600)))
+    slow = "SELECT pg_sleep(600)"
     reading = asyncio.ensure_future(reader.records.rows(slow, {}))
     await asyncio.sleep(0)
     assert await dispatched_nodes(reader, [(new_id(), "a")]) == [None]
