@@ -68,3 +68,7 @@ class OwnersCommand(AuthorizedCommand, frozen=True, kw_only=True):
     """
 
     is_admin: bool = False
+
+    def may_act_for(self, *dids: str) -> bool:
+        """Say whether the actor is one of these DIDs, or an administrator."""
+        return self.is_admin or self.actor_did in dids

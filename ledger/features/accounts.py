@@ -195,7 +195,7 @@ def plan_collect(command: CollectCredits, batch: Batch) -> Result:
     if stored is None:
         raise not_found(f"the agent {did} is not known")
     owner_did = stored.owner_did
-    if command.actor_did != owner_did and not command.is_admin:
+    if not command.may_act_for(owner_did):
         raise forbidden(f"only the owner of {did} may collect its credits")
     if not stored.is_owners:
         raise forbidden(

@@ -287,7 +287,7 @@ def _check_bidder(command: PlaceBid | KeepBid, batch: Batch) -> None:
     agent = batch.cache.agents.get(command.agent_did)
     if agent is None or not agent.is_active:
         raise not_found(f"no agent {command.agent_did} is registered", is_stored=False)
-    if command.actor_did not in (command.agent_did, agent.owner_did) and not command.is_admin:
+    if not command.may_act_for(command.agent_did, agent.owner_did):
         raise forbidden(
             f"only {command.agent_did}, its owner or an administrator may bid for it",
             is_stored=False,

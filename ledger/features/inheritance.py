@@ -268,7 +268,7 @@ def plan_run_inheritance(command: RunInheritance, batch: Batch) -> Result:
 
 def _owned(command: SetInheritance | CancelInheritance, batch: Batch) -> KnownAgent:
     agent = batch.agent(command.did)
-    if agent.owner_did != command.actor_did and not command.is_admin:
+    if not command.may_act_for(agent.owner_did):
         raise forbidden(f"only the owner of {command.did} may set its heir")
     return agent
 

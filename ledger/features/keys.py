@@ -21,6 +21,7 @@ from core.records.bounds import TIME_MS_MAX
 from core.trust.access import ADMIN
 from ledger.authority import AuthorizedCommand
 from ledger.connections.connecting import fetch
+from ledger.reads.agent_pages import IS_REVOKED
 from ledger.reads.reader import LedgerReader, RowDict
 from ledger.tables.market_tables import ENDED_API_KEYS, KEYS, REVOKED_KEYS, ROTATED_KEYS
 from ledger.writer.batch import Batch, Refusal, Result, conflict, forbidden, not_found
@@ -275,17 +276,13 @@ def end_api_keys(owner_did: str, others: Iterable[str], batch: Batch) -> None:
 
 
 _STANDINGS: Final = sql.text(
-    """
+    f"""
     SELECT * FROM (
         SELECT given.did, agent.public_key, agent.owner_did, peer.public_key AS peer_key,
             coalesce(agent.status = 'active', false) AS is_active,
             EXISTS (SELECT FROM callboard.api_key AS own WHERE own.owner_did = given.did)
                 AS has_keys,
-            EXISTS (
-                SELECT FROM callboard.revocation AS r WHERE r.did = given.did AND r.ended_ms IS NULL
-                    AND (r.expires_ms IS NULL
-                        OR r.expires_ms > extract(epoch FROM clock_timestamp()) * 1000)
-            ) AS is_revoked
+            {IS_REVOKED.format(did="given.did")} AS is_revoked
         FROM unnest(:dids) AS given (did)
         LEFT JOIN callboard.agent AS agent ON agent.did = given.did
         LEFT JOIN callboard.peer AS peer ON peer.did = given.did AND peer.removed_ms IS NULL

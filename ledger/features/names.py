@@ -148,7 +148,7 @@ async def load_name(connection: Connection, command: NameCommand, read_set: Read
 def plan_register_name(command: RegisterName, batch: Batch) -> Result:
     """Register a free name for an agent of the caller."""
     agent = batch.agent(command.agent_did)
-    if agent.owner_did != command.actor_did and not command.is_admin:
+    if not command.may_act_for(agent.owner_did):
         raise forbidden(
             f"{command.agent_did} belongs to another owner: only that owner may register names"
             " for it"
@@ -188,10 +188,9 @@ def plan_transfer_name(command: TransferName, batch: Batch) -> Result:
     """Transfer a name within the caller's agents, accept an offered name, or offer a name."""
     known, agent = _live(command.name, batch), batch.agent(command.agent_did)
     is_taking = (known.offered_did, agent.owner_did) == (command.agent_did, command.actor_did)
-    is_giving = command.is_admin or known.owner_did == command.actor_did
-    if not (is_taking or is_giving):
+    if not (is_taking or command.may_act_for(known.owner_did)):
         raise forbidden(f"the name {command.name} belongs to another owner")
-    if not (is_taking or command.is_admin or agent.owner_did == command.actor_did):
+    if not (is_taking or command.may_act_for(agent.owner_did)):
         offered = replace(known, offered_did=command.agent_did)
         event = AuditEventType.NAME_OFFERED
         return _stored(command, offered, event, batch, isTransferred=False)
@@ -241,7 +240,7 @@ def _live(name: str, batch: Batch) -> KnownName:
 
 def _owned(command: RenewName | ReleaseName, batch: Batch) -> KnownName:
     known = _live(command.name, batch)
-    if known.owner_did != command.actor_did and not command.is_admin:
+    if not command.may_act_for(known.owner_did):
         raise forbidden(f"the name {command.name} belongs to another owner")
     return known
 

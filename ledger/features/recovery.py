@@ -201,7 +201,7 @@ async def _read_sets(connection: Connection, did: str) -> GuardianSets | None:
 def plan_set_guardians(command: SetGuardians, batch: Batch) -> Result:
     """Set who may replace an agent's key."""
     agent = batch.agent(command.did)
-    if command.actor_did not in (command.did, agent.owner_did) and not command.is_admin:
+    if not command.may_act_for(command.did, agent.owner_did):
         raise forbidden(f"only {command.did}, its owner or an administrator may set its guardians")
     before: GuardianSets | None = batch.loaded
     named = Guardians(
@@ -243,7 +243,7 @@ def plan_request_recovery(command: RequestRecovery, batch: Batch) -> Result:
     sets = _sets(agent, reads)
     named = frozenset() if sets is None else sets.signers
     signers = {signer: key for signer, key in command.signers if signer in named}
-    is_owners = command.actor_did == agent.owner_did or command.is_admin
+    is_owners = command.may_act_for(agent.owner_did)
     if not (signers or is_owners or command.actor_did in (did, *named)):  # 1
         detail = f"only {did}, its owner, its guardians or its custodian may request its recovery"
         raise forbidden(detail)
@@ -306,7 +306,7 @@ def plan_cancel_recovery(command: CancelRecovery, batch: Batch) -> Result:
             f"the key of {command.did} was replaced by another request: use the current key"
         )
     parties = (command.did, agent.owner_did, known.requested_by_did)
-    if not (command.proven_key or command.is_admin or command.actor_did in parties):
+    if not (command.proven_key or command.may_act_for(*parties)):
         raise forbidden(f"only {command.did}, its owner or the requester may cancel it")
     if not known.is_open:
         detail = f"the recovery {command.recovery_id} is {known.status}"

@@ -329,7 +329,7 @@ def plan_create_subnet(command: CreateSubnet, batch: Batch) -> Result:
 def plan_remove_subnet(command: RemoveSubnet, batch: Batch) -> Result:
     """Remove a subnet with its members and policies. Agents in a private subnet stay hidden."""
     known = _visible(command, batch)
-    if not _is_owners(known, command):
+    if not command.may_act_for(known.owner_did):
         raise _forbidden(known, "removes it")
     place = {"subnet_id": known.id}
     batch.put(ENDED_MEMBERS, known.id, {**place, "changed_by_did": command.actor_did})
@@ -346,7 +346,7 @@ def plan_add_member(command: AddSubnetMember, batch: Batch) -> Result:
     known, did = _visible(command, batch), command.member_did
     may_join = _may_join(did, command, batch)
     is_joined = may_join or known.status == "joined"
-    if not _is_owners(known, command):
+    if not command.may_act_for(known.owner_did):
         if not may_join:
             raise _forbidden(known, "adds others")
         if known.type != SubnetType.PUBLIC and known.status not in ("listed", "joined"):
@@ -369,7 +369,7 @@ def plan_add_member(command: AddSubnetMember, batch: Batch) -> Result:
 def plan_remove_member(command: RemoveSubnetMember, batch: Batch) -> Result:
     """Remove a DID, whether it has joined or was only listed."""
     known, did = _visible(command, batch), command.member_did
-    if not (_is_owners(known, command) or _may_join(did, command, batch)):
+    if not (command.may_act_for(known.owner_did) or _may_join(did, command, batch)):
         raise _forbidden(known, "removes others")
     if known.status in (None, "removed"):
         raise not_found(f"the member {did} of the subnet is not known")
@@ -382,7 +382,7 @@ def plan_remove_member(command: RemoveSubnetMember, batch: Batch) -> Result:
 def plan_create_policy(command: CreatePolicy, batch: Batch) -> Result:
     """Store a policy."""
     known, policy = _visible(command, batch), command.policy
-    if not _is_owners(known, command):
+    if not command.may_act_for(known.owner_did):
         raise _forbidden(known, "sets its policies")
     if known.policies >= POLICIES_MAX:
         raise conflict(
@@ -401,7 +401,7 @@ def plan_create_policy(command: CreatePolicy, batch: Batch) -> Result:
 def plan_remove_policy(command: RemovePolicy, batch: Batch) -> Result:
     """Remove a policy."""
     known = _visible(command, batch)
-    if not _is_owners(known, command):
+    if not command.may_act_for(known.owner_did):
         raise _forbidden(known, "sets its policies")
     batch.put(REMOVED_POLICIES, command.policy_id, {"id": command.policy_id})
     _changed(known, AuditEventType.SUBNET_POLICY_REMOVED, batch, policyId=command.policy_id)
@@ -424,12 +424,7 @@ def _may_join(did: str, command: CreateSubnet | Change, batch: Batch) -> bool:
     """Say whether the caller may make a DID join: the caller's own DID, the DID of an agent of the
     caller, or any DID as an administrator."""
     agent = batch.cache.agents.get(did)
-    is_agents = agent is not None and agent.owner_did == command.actor_did
-    return command.is_admin or did == command.actor_did or is_agents
-
-
-def _is_owners(known: KnownSubnet, command: Change) -> bool:
-    return command.is_admin or known.owner_did == command.actor_did
+    return command.may_act_for(did) or (agent is not None and command.may_act_for(agent.owner_did))
 
 
 def _forbidden(known: KnownSubnet, does: str) -> Refusal:

@@ -302,7 +302,7 @@ def plan_end_trigger(command: EndTrigger, batch: Batch) -> Result:
 
 def _owned(command: ChangeTrigger | EndTrigger, batch: Batch) -> KnownTrigger:
     known = batch.cache.triggers.get(command.trigger_id)
-    if known is None or (known.owner_did != command.actor_did and not command.is_admin):
+    if known is None or not command.may_act_for(known.owner_did):
         raise not_found(f"the trigger {command.trigger_id} is not known")
     return known
 

@@ -94,7 +94,7 @@ def plan_revoke_agent(command: RevokeAgent, batch: Batch) -> Result:
     did, cache = command.did, batch.cache
     agent = cache.agents.get(did)
     owner_did = did if agent is None else agent.owner_did
-    if command.actor_did not in (did, owner_did) and not command.is_admin:  # (1)
+    if not command.may_act_for(did, owner_did):  # (1)
         raise forbidden(f"only {did}, its owner or an administrator may revoke it")
     if cache.is_revoked(did, batch.clock_ms):  # (2)
         raise Refusal(ErrorCode.ALREADY_REVOKED, f"{did} is revoked already")
@@ -122,7 +122,7 @@ def plan_unrevoke_agent(command: UnrevokeAgent, batch: Batch) -> Result:
         raise not_found(f"{did} is not revoked")
     revocation = cache.revoked[did]
     assert revocation is not None, did
-    if command.actor_did != revocation.by_did and not command.is_admin:
+    if not command.may_act_for(revocation.by_did):
         raise forbidden(
             f"{did} was revoked by {revocation.by_did}: only {revocation.by_did} or an"
             " administrator can lift the revocation"
