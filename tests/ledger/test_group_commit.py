@@ -36,13 +36,12 @@ from tests.ledger.making import (
     api_key,
     card,
     deposit,
-    hold_all,
     join,
     new_key,
     revoke,
     succeeded,
 )
-from tests.ledger.writers import Start, disturb, insist, kill_backends, unavailable
+from tests.ledger.writers import Start, disturb, insist, kill_backends, start_held, unavailable
 from tests.platform.waiting import until
 
 SLOW_S = 1.5
@@ -169,8 +168,7 @@ async def test_every_command_is_applied_once_while_its_writer_is_killed(
 ) -> None:
     """3,000 payments of 64 callers; the writer's connection dies a dozen times."""
     chance = random.Random(12)
-    commits = await start()
-    epoch = await hold_all(commits)
+    commits, epoch = await start_held(start)
     await commits.submit([deposit(10_000 * CREDIT)])
     flows = [Flow(epoch, hold=60 * CREDIT) for _ in range(60)]
     await commits.submit([flow.publish() for flow in flows])
@@ -226,8 +224,7 @@ async def test_guilty_command_is_refused_alone_and_the_rest_of_its_batch_commits
     start: Start, auditor: Auditor, fatal: list[LedgerIntegrityError]
 ) -> None:
     """The database refuses the batch; each command is tried alone, the writer never stops."""
-    commits = await start()
-    epoch = await hold_all(commits)
+    commits, epoch = await start_held(start)
     await commits.submit([deposit(10 * CREDIT)])
     flow = Flow(epoch, hold=CREDIT)
     await commits.submit([flow.publish()])
@@ -367,8 +364,7 @@ async def test_refusal_leaves_no_trace_under_a_key_that_the_service_uses_again(
 
 async def test_guilty_step_quarantines_its_workflow(start: Start, auditor: Auditor) -> None:
     """A step that the database refuses leaves no key behind: `resume` may repeat it."""
-    commits = await start()
-    epoch = await hold_all(commits)
+    commits, epoch = await start_held(start)
     await commits.submit([deposit(10 * CREDIT)])
     flow, other = (Flow(epoch, hold=CREDIT) for _ in range(2))
     await commits.submit([flow.publish(), other.publish()])
@@ -538,8 +534,7 @@ async def test_committed_steps_are_counted_once_and_refused_ones_not(
     start: Start, auditor: Auditor
 ) -> None:
     """What `/metrics` shows of workflows, nodes, attempts, payments and times."""
-    commits = await start()
-    epoch = await hold_all(commits)
+    commits, epoch = await start_held(start)
     await commits.submit([deposit(100 * CREDIT)])
     flow, poor = Flow(epoch), Flow(epoch, hold=1_000 * CREDIT)
     queued = AttemptFinished("b", 1, AGENT, "timeout", AT - 50, AT - 30, queued_ms=AT - 60)

@@ -38,6 +38,7 @@ from tests.ledger.writers import (
     insist,
     kill_backends,
     one,
+    start_held,
     unavailable,
 )
 from tests.platform.waiting import until
@@ -91,8 +92,7 @@ def live(lease: Lease) -> dict[str, bool]:
 
 
 async def test_member_hears_its_shards_and_the_others(start: Start) -> None:
-    commits = await start()
-    await hold_all(commits)
+    commits, _ = await start_held(start)
     joined = await one(commits, join(OTHER))
     leases = commits.renew([Renewal(member=MEMBER, load=7), Renewal(member=OTHER, load=1)])
     assert leases[0] == leases[1]
@@ -109,9 +109,7 @@ async def test_member_hears_its_shards_and_the_others(start: Start) -> None:
 
 
 async def test_open_calls_are_told_and_who_is_resumed_is_not_drained(start: Start) -> None:
-    commits = await start()
-    await hold_all(commits)
-    await one(commits, join(OTHER))
+    commits, _ = await start_held(start, OTHER)
 
     async def change(state: MemberState) -> None:
         command = ChangeMember(key=new_key(), actor_did="", member=OTHER, state=state)
@@ -148,8 +146,7 @@ async def test_map_that_is_known_is_not_sent_again(start: Start) -> None:
 
 
 async def test_question_without_a_member_renews_nothing(start: Start, clock: Clock) -> None:
-    commits = await start()
-    await hold_all(commits)
+    commits, _ = await start_held(start)
     lease = asked(commits)
     assert (lease.is_known, live(lease)) == (True, {MEMBER: True})
     pass_ms(clock, LEASE_MS + 500, commits, "")
@@ -173,10 +170,7 @@ async def test_member_that_is_unknown_or_gone_must_end(start: Start) -> None:
 async def test_expired_lease_lets_others_take_and_is_renewed_while_its_shards_stand(
     start: Start, clock: Clock
 ) -> None:
-    commits = await start()
-    epoch = await hold_all(commits)
-    for member in (OTHER, THIRD):
-        await one(commits, join(member))
+    commits, epoch = await start_held(start, OTHER, THIRD)
     # As long as the lease lasts nothing is taken.
     pass_ms(clock, LEASE_MS, commits, OTHER, THIRD)
     assert (await one(commits, take(OTHER, epoch=epoch))).result["taken"] == {}
@@ -195,10 +189,7 @@ async def test_expired_lease_lets_others_take_and_is_renewed_while_its_shards_st
 async def test_when_most_members_fall_silent_at_once_none_is_taken_from_for_long(
     start: Start, clock: Clock
 ) -> None:
-    commits = await start()
-    epoch = await hold_all(commits)
-    for member in (OTHER, THIRD):
-        await one(commits, join(member))
+    commits, epoch = await start_held(start, OTHER, THIRD)
     pass_ms(clock, LEASE_MS + 500, commits, OTHER)
     command = take(OTHER, epoch=epoch)
     assert (await one(commits, command)).result["taken"] == {}
@@ -208,8 +199,7 @@ async def test_when_most_members_fall_silent_at_once_none_is_taken_from_for_long
 
 
 async def test_successor_ends_its_predecessors_lease_as_it_is_committed(start: Start) -> None:
-    commits = await start()
-    epoch = await hold_all(commits)
+    commits, epoch = await start_held(start)
     assert (await one(commits, join(OTHER))).error is None
     successor = join(THIRD, address=f"address of {MEMBER}")
     # In one batch with its join nothing is taken yet: it is not committed.
@@ -224,8 +214,7 @@ async def test_successor_ends_its_predecessors_lease_as_it_is_committed(start: S
 
 
 async def test_join_that_is_rolled_back_ends_no_lease(start: Start, auditor: Auditor) -> None:
-    commits = await start()
-    await hold_all(commits)
+    commits, _ = await start_held(start)
     before = renewed(commits)
     disturb(auditor, REFUSE, "BEFORE INSERT ON member", f"NEW.id = '{OTHER}'")
     refused, fine = await commits.submit([join(OTHER, address=f"address of {MEMBER}"), deposit(1)])
@@ -238,9 +227,7 @@ async def test_take_that_is_rolled_back_leaves_leases_and_map_as_they_were(
     start: Start, clock: Clock, auditor: Auditor
 ) -> None:
     """Its batch is divided, because another command of it is guilty; it is committed later."""
-    commits = await start()
-    epoch = await hold_all(commits)
-    await one(commits, join(OTHER))
+    commits, epoch = await start_held(start, OTHER)
     pass_ms(clock, STARVED_MS + LEASE_MS, commits, OTHER)
     await one(commits, deposit(1))
     before = renewed(commits, OTHER)
@@ -261,9 +248,7 @@ async def test_what_is_planned_and_not_committed_is_not_shown(
     start: Start, auditor: Auditor
 ) -> None:
     """The commit waits for a lock; what its plan has moved is not shown before it has ended."""
-    commits = await start()
-    await hold_all(commits)
-    await one(commits, join(OTHER))
+    commits, _ = await start_held(start, OTHER)
     before = renewed(commits)
     with auditor.connection.transaction():
         auditor.connection.execute("LOCK TABLE callboard.shard IN EXCLUSIVE MODE")
@@ -285,10 +270,7 @@ async def test_member_is_not_acknowledged_while_a_take_from_it_may_be_committed(
     start: Start, clock: Clock, auditor: Auditor
 ) -> None:
     """It had expired when the Take was planned: acknowledged now, it would send after the Take."""
-    commits = await start()
-    epoch = await hold_all(commits)
-    for member in (OTHER, THIRD):
-        await one(commits, join(member))
+    commits, epoch = await start_held(start, OTHER, THIRD)
     pass_ms(clock, LEASE_MS + 500, commits, OTHER, THIRD)
     with auditor.connection.transaction():
         auditor.connection.execute("LOCK TABLE callboard.shard IN EXCLUSIVE MODE")
@@ -304,9 +286,7 @@ async def test_member_is_not_acknowledged_while_a_take_from_it_may_be_committed(
 async def test_ledger_acknowledges_nothing_while_postgres_is_silent(
     start: Start, clock: Clock, auditor: Auditor
 ) -> None:
-    commits = await start()
-    epoch = await hold_all(commits)
-    await one(commits, join(OTHER))
+    commits, epoch = await start_held(start, OTHER)
     with frozen(auditor, "callboard-ledger"):
         clock.now_ms += PROOF_MS
         renewed(commits)
@@ -324,8 +304,7 @@ async def test_ledger_acknowledges_nothing_while_postgres_is_silent(
 
 
 async def test_idle_writer_asks_whether_it_is_the_writer_still(start: Start, clock: Clock) -> None:
-    commits = await start()
-    await hold_all(commits)
+    commits, _ = await start_held(start)
     for _ in range(3):
         clock.now_ms += PROOF_MS + 1
         with pytest.raises(ServiceError):
@@ -338,8 +317,7 @@ async def test_busy_writer_asks_too_when_its_batches_prove_nothing(
     start: Start, clock: Clock
 ) -> None:
     """Repeats are answered by a look-up, which succeeds for a writer that is fenced off, too."""
-    commits = await start()
-    await hold_all(commits)
+    commits, _ = await start_held(start)
     command = deposit(1)
     await one(commits, command)
     clock.now_ms += PROOF_MS + 1
@@ -371,10 +349,7 @@ async def test_every_taking_of_the_head_grants_first_leases(
     start: Start, clock: Clock, auditor: Auditor
 ) -> None:
     """Another writer may have been between, and whom that one has renewed may send."""
-    commits = await start()
-    epoch = await hold_all(commits)
-    for member in (OTHER, THIRD):
-        await one(commits, join(member))
+    commits, epoch = await start_held(start, OTHER, THIRD)
     pass_ms(clock, LEASE_MS, commits, OTHER, THIRD)
     kill_backends(auditor)
     await insist(commits, deposit(1))
@@ -389,8 +364,7 @@ async def test_join_whose_outcome_was_lost_is_known_when_the_ledger_is_read_agai
     start: Start, auditor: Auditor
 ) -> None:
     """Committed by a connection that broke before it said so: read, it grants and ends leases."""
-    commits = await start()
-    epoch = await hold_all(commits)
+    commits, epoch = await start_held(start)
     auditor.connection.execute(
         "INSERT INTO member VALUES (%s, 'machine', %s, '1', 'ready', %s)",
         (OTHER, f"address of {MEMBER}", AT + 1),
@@ -417,8 +391,7 @@ async def test_writer_that_has_not_begun_or_has_stopped_acknowledges_nothing(
 
 
 async def test_workflow_goes_on_under_the_epoch_that_a_take_returned(start: Start) -> None:
-    commits = await start()
-    epoch = await hold_all(commits)
+    commits, epoch = await start_held(start)
     flow = Flow(epoch)
     await commits.submit([deposit(100_000_000), flow.publish()])
     await one(commits, join(OTHER, address=f"address of {MEMBER}"))

@@ -12,6 +12,7 @@ from core.errors import ErrorCode, ServiceError
 from ledger.commands import Command, Outcome
 from ledger.writer.group_commit import GroupCommit
 from tests.ledger.checking import Auditor
+from tests.ledger.making import hold_all, join
 
 DEADLINE_S = 60.0
 
@@ -41,6 +42,15 @@ class Clock:
 async def one(commits: GroupCommit, command: Command) -> Outcome:
     """Return the outcome of one command."""
     return (await commits.submit([command]))[0]
+
+
+async def start_held(start: Start, *others: str) -> tuple[GroupCommit, int]:
+    """Start a writer whose member holds every shard; return the shards' epoch, too."""
+    commits: GroupCommit = await start()
+    epoch = await hold_all(commits)
+    for member in others:
+        await one(commits, join(member))
+    return commits, epoch
 
 
 async def insist(commits: GroupCommit, *commands: Command) -> list[Outcome]:
