@@ -56,21 +56,32 @@ backend replicas
 """
 
 
-def run(folder: Path, configuration: Path) -> subprocess.CompletedProcess[str]:
-    """Let the script have HAProxy check a configuration, as Serve lets it run one."""
-    script = write_front(folder, Settings(), KEYS)
-    return subprocess.run(
-        [str(script), "-c", "-db", "-f", str(configuration)], capture_output=True, text=True
-    )
+def checked(
+    folder: Path, text: str, *, host: str = "127.0.0.1"
+) -> tuple[subprocess.CompletedProcess[str], str]:
+    """Let the script have HAProxy check a configuration, as Serve lets it run one.
+
+    Returns: what became of it, and the configuration as the script has written it.
+    """
+    configuration = folder / "haproxy.cfg"
+    configuration.write_text(text, encoding="ascii")
+    script = write_front(folder / "front", Settings(host=host), KEYS)
+    command = [str(script), "-c", "-db", "-f", str(configuration)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    return done, configuration.read_text("ascii")
+
+
+def binds(text: str) -> list[str]:
+    """Return what a configuration binds."""
+    lines = map(str.strip, text.splitlines())
+    return [line.removeprefix("bind ") for line in lines if line.startswith("bind ")]
 
 
 def test_the_limits_stand_in_the_frontend_once_and_haproxy_takes_them(tmp_path: Path) -> None:
-    configuration = tmp_path / "haproxy.cfg"
-    configuration.write_text(SERVES, encoding="ascii")
+    text = SERVES
     for _ in range(2):
-        checked = run(tmp_path / "front", configuration)
-        assert checked.returncode == 0, checked.stderr
-    text = configuration.read_text(encoding="ascii")
+        done, text = checked(tmp_path, text)
+        assert done.returncode == 0, done.stderr
     assert text.count(MARK) == 1
     frontend = text.partition(ANCHOR)[2].partition("backend replicas")[0]
     assert "timeout http-request 10s" in frontend
@@ -79,15 +90,11 @@ def test_the_limits_stand_in_the_frontend_once_and_haproxy_takes_them(tmp_path: 
 
 def test_what_haproxy_counts_is_told_on_loopback_alone(tmp_path: Path) -> None:
     """Serve lets its pages of counters listen at every address: a stranger would read them."""
-    configuration = tmp_path / "haproxy.cfg"
     pages = "listen stats\n  bind *:{0}\n  stats enable\nfrontend prometheus\n    bind :{1}\n"
-    open_pages = SERVES + pages.format(free_port(), free_port())
-    configuration.write_text(open_pages, encoding="ascii")
-    checked = run(tmp_path / "front", configuration)
-    assert checked.returncode == 0, checked.stderr
-    bound = [line for line in configuration.read_text("ascii").splitlines() if " bind " in line]
-    assert len(bound) == 3
-    assert all("bind 127.0.0.1:" in line for line in bound), bound
+    done, text = checked(tmp_path, SERVES + pages.format(free_port(), free_port()))
+    assert done.returncode == 0, done.stderr
+    assert len(binds(text)) == 3
+    assert all(address.startswith("127.0.0.1:") for address in binds(text)), text
 
 
 @pytest.mark.parametrize(
@@ -105,47 +112,28 @@ def test_the_api_alone_listens_where_it_is_told(
     tmp_path: Path, written: str, host: str, bound: str
 ) -> None:
     """Serve listens on loopback for one machine, and for a cluster as the API itself."""
-    configuration = tmp_path / "haproxy.cfg"
-    pages = "frontend prometheus\n    bind :2\n"
-    text = pages + SERVES.replace("127.0.0.1:1\n", f"{written}:1\n")
-    configuration.write_text(text + "listen stats\n  bind *:3\n  stats enable\n", "ascii")
-    script = write_front(tmp_path / "front", Settings(host=host), KEYS)
-    subprocess.run([script, "-c", "-f", configuration], capture_output=True)
-    bound_lines = [
-        line.split() for line in configuration.read_text("ascii").splitlines() if " bind " in line
-    ]
-    assert bound_lines == [
-        ["bind", "127.0.0.1:2"],
-        ["bind", f"{bound}:1"],
-        ["bind", "127.0.0.1:3"],
-    ]
+    first, last = "frontend prometheus\n    bind :2\n", "listen stats\n  bind *:3\n  stats enable\n"
+    api = SERVES.replace("127.0.0.1:1\n", f"{written}:1\n")
+    _, text = checked(tmp_path, first + api + last, host=host)
+    assert binds(text) == ["127.0.0.1:2", f"{bound}:1", "127.0.0.1:3"]
 
 
 def test_the_api_listens_on_both_families_at_all_interfaces(tmp_path: Path) -> None:
-    configuration = tmp_path / "haproxy.cfg"
-    configuration.write_text(SERVES, "ascii")
-    script = write_front(tmp_path / "front", Settings(host="::"), KEYS)
-    subprocess.run([script, "-c", "-f", configuration], capture_output=True)
-    assert "bind :::1 v4v6\n" in configuration.read_text("ascii")
+    assert "bind :::1 v4v6\n" in checked(tmp_path, SERVES, host="::")[1]
 
 
 def test_serves_template_opens_no_other_pages() -> None:
     """A release of Ray that binds in another form is looked at anew."""
-    binds = [
-        line.strip() for line in serves_template().splitlines() if line.strip().startswith("bind ")
-    ]
-    assert [one for one in binds if "_host }}" not in one] == [
-        "bind :{{ config.metrics_port }}",
-        "bind *:{{ config.stats_port }}",
+    assert [one for one in binds(serves_template()) if "_host }}" not in one] == [
+        ":{{ config.metrics_port }}",
+        "*:{{ config.stats_port }}",
     ]
 
 
 def test_without_its_frontend_haproxy_does_not_start(tmp_path: Path) -> None:
-    configuration = tmp_path / "haproxy.cfg"
-    configuration.write_text(SERVES.replace(ANCHOR, "frontend another"), encoding="ascii")
-    checked = run(tmp_path / "front", configuration)
-    assert checked.returncode == 1
-    assert ANCHOR in checked.stderr
+    done, _ = checked(tmp_path, SERVES.replace(ANCHOR, "frontend another"))
+    assert done.returncode == 1
+    assert ANCHOR in done.stderr
 
 
 def test_serves_own_template_has_the_frontend() -> None:
