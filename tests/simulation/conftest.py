@@ -7,8 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.conftest import Database
-from tests.ledger.checking import Auditor
+from tests.ledger.conftest import auditor  # noqa: F401 (a fixture)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -37,12 +36,3 @@ def only_seed(request: pytest.FixtureRequest) -> int | None:
 def soak_workflows(request: pytest.FixtureRequest) -> int:
     """How many workflows the soak with all defects publishes, at least."""
     return int(request.config.getoption("--workflows", default=200_000))
-
-
-@pytest.fixture
-def auditor(database: Database) -> Iterator[Auditor]:
-    """Sees everything; a test of the real ledger must leave sound books behind."""
-    watching = Auditor(database.superuser_url)
-    yield watching
-    watching.check()
-    watching.close()
