@@ -247,6 +247,7 @@ def make_agent(admin: Caller) -> Iterator[MakeAgent]:
             owner: Caller | None = None,
             endpoint: str | None = None,
             max_concurrency: int | None = None,
+            stake: float = 0,
             **registration: Any,
         ) -> RegisteredAgent:
             stub = stack.enter_context(stub_agent(reply, is_held=is_held))
@@ -266,10 +267,20 @@ def make_agent(admin: Caller) -> Iterator[MakeAgent]:
             if max_concurrency is not None:
                 card["maxConcurrency"] = max_concurrency
             body = {"acard": card, **registration}
-            answer((owner or admin).http.post("/v1/agents/register", json=body))
+            by = owner or admin
+            answer(by.http.post("/v1/agents/register", json=body))
+            if stake:  # its owner's
+                staked = {"amount": stake, "agentDid": card["did"]}
+                answer(by.http.post("/v1/stakes", json=staked))
             return RegisteredAgent(str(card["did"]), offered, stub, card)
 
         yield make
+
+
+@pytest.fixture
+def capability() -> str:
+    """A capability of this test alone."""
+    return unique("cap.test.") + ".v1"
 
 
 @pytest.fixture

@@ -157,9 +157,7 @@ def bidder(
 ) -> Any:
     """Return an agent with a stake of 10 that bids for its capability; none else offers it."""
     price = {"price_cents": 5, "standingBid": {"bidAmount": 0.1}, **offer}
-    agent = make_agent(scripted(reply), owner=owner, price=price)  # type: ignore[arg-type]
-    answer(owner.http.post("/v1/stakes", json={"amount": 10, "agentDid": agent.did}))
-    return agent
+    return make_agent(scripted(reply), owner=owner, price=price, stake=10)  # type: ignore[arg-type]
 
 
 def auctioned(agent: Any, **options: Any) -> Json:

@@ -18,17 +18,10 @@ from tests.contract.conftest import (
     RegisteredAgent,
     answer,
     refusal,
-    unique,
 )
 from tests.contract.test_auctions import WINDOW_MS, Json, auctioned, bid, ended
 
 Bidder = tuple[Caller, RegisteredAgent]
-
-
-@pytest.fixture
-def capability() -> str:
-    """A capability of this test alone."""
-    return unique("cap.test.") + ".v1"
 
 
 @pytest.fixture
@@ -39,10 +32,7 @@ def make_bidder(
 
     def make(stake: float = 0.1) -> Bidder:
         owner = make_caller(10)
-        agent = make_agent(capability=capability, owner=owner)
-        if stake:
-            answer(owner.http.post("/v1/stakes", json={"amount": stake, "agentDid": agent.did}))
-        return owner, agent
+        return owner, make_agent(capability=capability, owner=owner, stake=stake)
 
     return make
 

@@ -18,19 +18,12 @@ from tests.contract.conftest import (
     RegisteredAgent,
     answer,
     refusal,
-    unique,
 )
 
 Json = dict[str, Any]
 # Every bid of a test is to arrive by then, on a busy machine too.
 WINDOW_MS = 2_500
 RESERVE = 1
-
-
-@pytest.fixture
-def capability() -> str:
-    """A capability of this test alone."""
-    return unique("cap.test.") + ".v1"
 
 
 @pytest.fixture
@@ -41,8 +34,7 @@ def bidders(
     made = []
     for _ in range(2):
         owner = make_caller(10)
-        agent = make_agent(capability=capability, owner=owner)
-        answer(owner.http.post("/v1/stakes", json={"amount": 1, "agentDid": agent.did}))
+        agent = make_agent(capability=capability, owner=owner, stake=1)
         made.append((owner, agent))
     return made
 
@@ -113,8 +105,7 @@ def test_standing_bids_decide_at_once_without_a_window(
     for amount in (0.3, 0.4):
         owner = make_caller(1)
         price = {"price_cents": 90, "standingBid": {"bidAmount": amount}}
-        agent = make_agent(capability=capability, owner=owner, price=price)
-        answer(owner.http.post("/v1/stakes", json={"amount": 1, "agentDid": agent.did}))
+        make_agent(capability=capability, owner=owner, price=price, stake=1)
     record = payer.run(manifest(capability, 0))
     assert record["status"] == "success", record
     assert record["nodes"]["a"]["costCredits"] == 0.4
@@ -195,8 +186,8 @@ def test_case_26_the_stake_is_locked_until_the_node_ends(
         owner=owner,
         is_held=True,
         price={"price_cents": 5, "standingBid": {"bidAmount": 0.1}},
+        stake=1,
     )
-    answer(owner.http.post("/v1/stakes", json={"amount": 1, "agentDid": agent.did}))
     published = answer(payer.publish(manifest(capability, 0)))
     agent.stub.wait_dispatched()
     stake = answer(owner.http.get(f"/v1/stakes/{agent.did}"))

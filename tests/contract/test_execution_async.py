@@ -67,11 +67,6 @@ def wait_node(payer: Caller, path: str, status: str, name: str = "a") -> Json:
         time.sleep(LOOK_S)
 
 
-def finished(payer: Caller, path: str) -> Json:
-    """Return the record once the workflow has ended."""
-    return payer.finished(path)
-
-
 @pytest.mark.parametrize("reply", DIALECTS.values(), ids=DIALECTS)
 def test_accepted_node_is_running_until_its_result_is_handed_in_and_paid(
     payer: Caller, make_agent: MakeAgent, anonymous: httpx.Client, reply: tuple[int, Json]
@@ -93,7 +88,7 @@ def test_accepted_node_is_running_until_its_result_is_handed_in_and_paid(
         "status": "success",
     }
     assert first.headers["x-ratelimit-limit"] == "6000"
-    record = finished(payer, path)
+    record = payer.finished(path)
     assert record["status"] == "success"
     assert record["nodes"]["a"]["result"] == {"n": 1}
     assert record["nodes"]["a"]["attempts"] == 1
@@ -130,7 +125,7 @@ def test_accepted_nodes_count_among_what_an_agent_takes_at_once(
         agent.stub.wait_dispatched()
     for dispatch in agent.stub.dispatches[:2]:
         wait_node(payer, f"/v1/workflows/{dispatch['workflowId']}", "running")
-    finished(payer, begin(payer, one_node(other.capability)))
+    payer.finished(begin(payer, one_node(other.capability)))
     assert len(agent.stub.dispatches) == 2, "it has its hands full"
     answer(anonymous.post(PATH, json=handed_in(agent.stub.dispatches[0])))
     agent.stub.wait_dispatched()
@@ -147,7 +142,7 @@ def test_child_gets_what_was_handed_in(
     path = begin(payer, manifest)
     slow.stub.wait_dispatched()
     answer(anonymous.post(PATH, json=handed_in(slow.stub.dispatches[0])))
-    record = finished(payer, path)
+    record = payer.finished(path)
     assert record["nodes"]["b"]["result"]["inputs"] == {"own": "b", "n": 1}
 
 
@@ -204,7 +199,7 @@ def test_result_that_cannot_be_used_is_400_and_may_be_handed_in_again(
         del body["result"]
     refusal(anonymous.post(PATH, json=body), 400, "INVALID_REQUEST")
     answer(anonymous.post(PATH, json=handed_in(dispatch, eventId=dispatch["eventId"])))
-    assert finished(payer, path)["status"] == "success"
+    assert payer.finished(path)["status"] == "success"
 
 
 def test_error_handed_in_is_retried_as_a_reply_would_be(
@@ -221,7 +216,7 @@ def test_error_handed_in_is_retried_as_a_reply_would_be(
     agent.stub.wait_dispatched()
     wait_node(payer, path, "running")
     answer(anonymous.post(PATH, json=handed_in(agent.stub.dispatches[1])))
-    record = finished(payer, path)
+    record = payer.finished(path)
     assert (record["status"], record["nodes"]["a"]["attempts"]) == ("success", 2)
 
 
@@ -234,7 +229,7 @@ def test_unknown_capability_handed_in_is_final_for_the_agent(
     message = f"unknown capability {agent.capability}"
     body = handed_in(agent.stub.dispatches[0], status="error", error=message)
     assert answer(anonymous.post(PATH, json=body))["status"] == "failed"
-    record = finished(payer, path)
+    record = payer.finished(path)
     assert record["nodes"]["a"]["error"]["code"] == "AGENT_ERROR"
 
 
@@ -243,7 +238,7 @@ def test_accepted_node_times_out_at_its_deadline_and_its_late_result_is_409(
 ) -> None:
     agent = make_agent(later, price_cents=20)
     path = begin(payer, one_node(agent.capability, timeoutMs=2_000, maxRetries=0))
-    record = finished(payer, path)
+    record = payer.finished(path)
     node = record["nodes"]["a"]
     assert (record["status"], node["status"]) == ("failed", "timeout")
     assert node["error"]["code"] == "AGENT_TIMEOUT"
@@ -271,7 +266,7 @@ def test_result_of_an_earlier_attempt_is_409_while_the_next_one_is_open(
     assert first["resultId"] != second["resultId"]
     refusal(anonymous.post(PATH, json=handed_in(first)), 409, "ALREADY_SETTLED")
     answer(anonymous.post(PATH, json=handed_in(second, result={"from": 2})))
-    record = finished(payer, path)
+    record = payer.finished(path)
     assert record["nodes"]["a"]["result"] == {"from": 2}
     refusal(anonymous.post(PATH, json=handed_in(first)), 409, "ESCROW_RELEASED")
 
@@ -315,7 +310,7 @@ def test_verifier_may_answer_later_and_the_primary_cannot_answer_for_it(
     assert answer(payer.http.get(path))["nodes"]["a"]["status"] != "success"
     taken = answer(anonymous.post(PATH, json=handed_in(asked, result={"approved": True})))
     assert taken["status"] == "success"
-    assert finished(payer, path)["status"] == "success"
+    assert payer.finished(path)["status"] == "success"
 
 
 def test_agent_of_the_kit_delivers_later(
@@ -341,7 +336,7 @@ def test_agent_of_the_kit_delivers_later(
             with pytest.raises(CallboardError) as refused:
                 await agent.deliver(replace(kept[0], result_id="0" * 64), {}, url=deployment.url)
             assert refused.value.code == "UNAUTHORIZED"
-            return await asyncio.to_thread(finished, payer, path)
+            return await asyncio.to_thread(payer.finished, path)
 
     record = asyncio.run(scenario())
     assert record["nodes"]["a"]["result"] == {"text": "done"}
@@ -356,4 +351,4 @@ def test_unknown_members_and_nobodys_key_do_not_matter(
     agent.stub.wait_dispatched()
     body = handed_in(agent.stub.dispatches[0], mood="good")
     answer(anonymous.post(PATH, json=body, headers={"x-api-key": "nobody's"}))
-    assert finished(payer, path)["status"] == "success"
+    assert payer.finished(path)["status"] == "success"

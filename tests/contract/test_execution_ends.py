@@ -12,7 +12,7 @@ import pytest
 
 from core.trust.signing import is_signature_valid
 from tests.contract.conftest import Caller, MakeAgent, MakeCaller, answer, chain_of, wait
-from tests.contract.test_execution_async import begin, finished, later, one_node, wait_node
+from tests.contract.test_execution_async import begin, later, one_node, wait_node
 from tests.contract.test_execution_replies import GOOD, scripted
 
 Json = dict[str, Any]
@@ -82,7 +82,7 @@ def test_a_nodes_clock_starts_with_its_own_dispatch(payer: Caller, make_agent: M
         if before is not None:
             nodes[name]["dependsOn"] = [before]
     path = begin(payer, {"nodes": nodes})
-    record = finished(payer, path)
+    record = payer.finished(path)
     assert record["status"] == "success"
     assert len(agent.stub.dispatches) == len(names)
 
@@ -159,7 +159,7 @@ def test_after_a_failure_running_nodes_finish_and_are_paid_and_nothing_new_begin
     assert record["status"] == "running", "slow is still at work"
     assert record["nodes"]["after slow"]["error"]["code"] == "UPSTREAM_FAILED"
     slow.stub.gate.set()
-    record = finished(payer, path)
+    record = payer.finished(path)
     assert record["status"] == "failed"
     assert statuses(record) == {
         "bad": "failed",
@@ -196,7 +196,7 @@ def test_case_01_the_hold_is_the_estimate_without_a_budget_and_retries_are_not_m
     agent.stub.wait_dispatched()
     assert payer.balance() == {**payer.balance(), "balance": 97, "pending": 3}
     agent.stub.gate.set()
-    assert finished(payer, path)["spentCredits"] == 3
+    assert payer.finished(path)["spentCredits"] == 3
     assert payer.balance() == {**payer.balance(), "balance": 97, "pending": 0}
 
 
@@ -215,7 +215,7 @@ def test_case_08_parallel_nodes_cannot_overspend_what_prices_have_left(
     answer(admin.http.post("/v1/agents/register", json={"acard": dearer}))
     wait_price(payer, agent.capability, 3)
     first.stub.gate.set()
-    record = finished(payer, path)
+    record = payer.finished(path)
     assert record["status"] == "failed"
     assert record["spentCredits"] <= 4
     codes = {node["error"]["code"] for node in record["nodes"].values() if node.get("error")}
@@ -282,7 +282,7 @@ def test_case_14_nothing_is_paid_to_the_primary_before_the_approval(
     assert record["nodes"]["a"]["status"] == "running"
     assert record["spentCredits"] == 0
     verifier.stub.gate.set()
-    assert finished(payer, path)["spentCredits"] == 1.2
+    assert payer.finished(path)["spentCredits"] == 1.2
 
 
 def test_case_16_a_rejected_result_is_made_again_and_both_judgements_are_paid(

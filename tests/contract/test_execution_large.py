@@ -9,7 +9,7 @@ import pytest
 
 from core.canonical import hash_bytes
 from tests.contract.conftest import Caller, MakeAgent, MakeCaller, answer, refusal
-from tests.contract.test_execution_async import PATH, begin, finished, handed_in, later, one_node
+from tests.contract.test_execution_async import PATH, begin, handed_in, later, one_node
 
 Json = dict[str, Any]
 TEXT = "ä" * 40_000  # 80,000 bytes as JSON
@@ -99,7 +99,7 @@ def test_large_result_may_be_handed_in(
     agent.stub.wait_dispatched()
     body = handed_in(agent.stub.dispatches[0], result={"text": "y" * 1_000_000})
     answer(anonymous.post(PATH, json=body))
-    assert finished(payer, path)["nodes"]["a"]["result"] == body["result"]
+    assert payer.finished(path)["nodes"]["a"]["result"] == body["result"]
 
 
 def test_handed_in_body_above_the_reply_limit_is_413_and_the_node_waits_on(
@@ -111,7 +111,7 @@ def test_handed_in_body_above_the_reply_limit_is_413_and_the_node_waits_on(
     body = handed_in(agent.stub.dispatches[0], result={"text": "y" * 1_100_000})
     refusal(anonymous.post(PATH, json=body), 413, "PAYLOAD_TOO_LARGE")
     answer(anonymous.post(PATH, json=handed_in(agent.stub.dispatches[0])))
-    assert finished(payer, path)["status"] == "success"
+    assert payer.finished(path)["status"] == "success"
 
 
 def test_reply_above_the_limit_is_RESULT_TOO_LARGE(payer: Caller, make_agent: MakeAgent) -> None:

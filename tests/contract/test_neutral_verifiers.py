@@ -51,10 +51,9 @@ def worker(make_caller: MakeCaller) -> Caller:
 
 def staked(make_agent: MakeAgent, worker: Caller, **card: Any) -> RegisteredAgent:
     """Return an agent with a standing bid and a stake of one credit, and with this in its card."""
-    agent = make_agent(price=BID, owner=worker)
+    agent = make_agent(price=BID, owner=worker, stake=1)
     if card:
         answer(worker.http.post("/v1/agents/register", json={"acard": {**agent.card, **card}}))
-    answer(worker.http.post("/v1/stakes", json={"amount": 1, "agentDid": agent.did}))
     return agent
 
 

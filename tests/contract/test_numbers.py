@@ -21,7 +21,7 @@ from tests.contract.conftest import (
     answer,
     refusal,
 )
-from tests.contract.test_execution_async import PATH, begin, finished, handed_in, later, one_node
+from tests.contract.test_execution_async import PATH, begin, handed_in, later, one_node
 
 Json = dict[str, Any]
 WIDE = {
@@ -101,7 +101,7 @@ def test_numbers_of_a_result_that_is_handed_in_keep_their_digits(
     refused = anonymous.post(PATH, content=twice, headers=JSON_TYPE)
     assert refusal(refused, 400, "INVALID_REQUEST")["errors"][0]["path"] == "result.n"
     answer(anonymous.post(PATH, json=handed_in(dispatch, result=NUMBERS, metrics={"m": 10**100})))
-    record = finished(payer, path)
+    record = payer.finished(path)
     assert record["nodes"]["a"]["result"] == NUMBERS
     assert record["nodes"]["a"]["metrics"]["m"] == 10**100
 
@@ -131,17 +131,16 @@ def test_what_libraries_cannot_read_or_sign_costs_no_stake(
     owner, signature = make_caller(10), "ed25519:AAAA"
     price = {"price_cents": 5, "standingBid": {"bidAmount": 0.1}}
     reply = later if is_handed_in else returns(result, signature=signature)
-    agent = make_agent(reply, owner=owner, price=price)
+    agent = make_agent(reply, owner=owner, price=price, stake=1)
     card = {"publicKey": base64.b64encode(bytes(SigningKey(bytes(32)).verify_key)).decode()}
     answer(owner.http.patch(f"/v1/agents/{agent.did}", json=card))
-    answer(owner.http.post("/v1/stakes", json={"amount": 1, "agentDid": agent.did}))
     node = {"selection": "auction", "maxCostCredits": 1, "maxRetries": 0}
     path = begin(payer, one_node(agent.capability, **node))
     if is_handed_in:
         agent.stub.wait_dispatched()
         body = handed_in(agent.stub.dispatches[0], result=result, signature=signature)
         answer(payer.http.post(PATH, json=body))
-    error = finished(payer, path)["nodes"]["a"]["error"]
+    error = payer.finished(path)["nodes"]["a"]["error"]
     assert error["code"] in ("INVALID_REPLY", "AUCTION_FAILED", "NO_CANDIDATE"), error
     assert answer(admin.http.get(f"/v1/stakes/{agent.did}"))["stakedAmount"] == 1
 

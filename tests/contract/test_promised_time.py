@@ -100,8 +100,7 @@ def test_short_deadlines_cost_a_bidder_no_stake(
     """Row 1: with 26 such nodes a payer took three quarters of an agent's stake."""
     owner = make_caller(20)
     price = {"price_cents": 5, "standingBid": {"bidAmount": 0.1}}
-    agent = make_agent(owner=owner, price=price, is_held=True)
-    answer(owner.http.post("/v1/stakes", json={"amount": 10, "agentDid": agent.did}))
+    agent = make_agent(owner=owner, price=price, is_held=True, stake=10)
     for cut in ({"timeoutMs": 1}, {"timeoutMs": 1_000}):
         node = {"selection": "auction", "maxCostCredits": 9, "maxRetries": 0, **cut}
         record = payer.run(one_node(agent.capability, **node))
@@ -119,8 +118,7 @@ def test_a_deadline_after_the_promised_time_costs_a_bidder_stake(
     owner = make_caller(20)
     bid: Json = {"bidAmount": 1, **({"etaMs": 0} if place == "bid" else {})}
     card: Json = {"price_cents": 5, "etaMs": 0 if place == "card" else 60_000}
-    agent = make_agent(owner=owner, price={**card, "standingBid": bid}, is_held=True)
-    answer(owner.http.post("/v1/stakes", json={"amount": 10, "agentDid": agent.did}))
+    agent = make_agent(owner=owner, price={**card, "standingBid": bid}, is_held=True, stake=10)
     node = {"selection": "auction", "maxCostCredits": 9, "maxRetries": 0, "timeoutMs": 100}
     assert payer.run(one_node(agent.capability, **node))["status"] == "failed"
     lost = 10 - answer(owner.http.get(f"/v1/stakes/{agent.did}"))["stakedAmount"]

@@ -25,11 +25,11 @@ from tests.contract.conftest import (
     unique,
 )
 from tests.contract.stub_agent import succeed
-from tests.contract.test_auctions import bid, bidders, capability, ended, manifest
-from tests.contract.test_execution_async import finished, handed_in, later
+from tests.contract.test_auctions import bid, bidders, ended, manifest
+from tests.contract.test_execution_async import handed_in, later
 from tests.contract.test_targeted_routing import details_of
 
-__all__ = ["bidders", "capability"]  # fixtures
+__all__ = ["bidders"]  # a fixture
 
 Json = dict[str, Any]
 REVOKE = "/v1/trust/revoke"
@@ -202,7 +202,7 @@ def test_case_19_work_in_flight_goes_to_another_and_what_comes_late_is_unpaid(
     revoke(admin, first.did)
     first.stub.wait_cancelled()
     path = f"/v1/workflows/{record['workflowId']}"
-    node = finished(payer, path)["nodes"]["a"]
+    node = payer.finished(path)["nodes"]["a"]
     assert (node["status"], node["agentDid"]) == ("success", second.did)
     late = handed_in(first.stub.dispatches[0])
     code = "ESCROW_RELEASED"
@@ -231,7 +231,7 @@ def test_case_19_of_an_agent_alone_its_nodes_fail_and_the_money_returns(
     for _ in manifest["nodes"]:
         agent.stub.wait_dispatched()
     revoke(admin, agent.did)
-    done = finished(payer, f"/v1/workflows/{record['workflowId']}")
+    done = payer.finished(f"/v1/workflows/{record['workflowId']}")
     may_end.set()
     assert (done["status"], done["nodes"]["b"]["error"]["code"]) == ("failed", "REVOKED")
     assert done["nodes"]["a"]["status"] == "success"

@@ -19,7 +19,6 @@ from tests.contract.conftest import (
     RegisteredAgent,
     answer,
     refusal,
-    unique,
 )
 from tests.contract.stub_agent import Answer, succeed
 from tests.contract.test_auctions import auctioned, bid, ended, manifest
@@ -36,12 +35,6 @@ NUMBER = re.compile(r"(?<![\w.-])\d+(?:\.\d+)?(?![\w-])")
 
 
 @pytest.fixture
-def capability() -> str:
-    """A capability of this test alone."""
-    return unique("cap.test.") + ".v1"
-
-
-@pytest.fixture
 def make_bidder(make_agent: MakeAgent, make_caller: MakeCaller, capability: str) -> MakeBidder:
     """Make an agent with a stake of 1, and its owner; `standing`: what its card bids."""
 
@@ -55,9 +48,8 @@ def make_bidder(make_agent: MakeAgent, make_caller: MakeCaller, capability: str)
         owner = owner or make_caller(10)
         offer = standing if isinstance(standing, dict) else {"bidAmount": standing}
         price = {"price_cents": 90} | ({} if standing is None else {"standingBid": offer})
-        made = make_agent(reply, capability=capability, owner=owner, price=price, **agent)
-        answer(owner.http.post("/v1/stakes", json={"amount": 1, "agentDid": made.did}))
-        return owner, made
+        terms = {"capability": capability, "price": price, "stake": 1, **agent}
+        return owner, make_agent(reply, owner=owner, **terms)
 
     return make
 

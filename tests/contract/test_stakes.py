@@ -87,10 +87,7 @@ def test_case_27_an_administrator_takes_what_is_locked_for_a_node(
     """A tenth of the bid is locked by the auction's terms; the rest of the stake stays."""
     owner = make_caller(10)
     standing = {"price_cents": 5, "standingBid": {"bidAmount": 0.1}}
-    agent = make_agent(
-        capability=unique("cap.test.") + ".v1", owner=owner, is_held=True, price=standing
-    )
-    answer(owner.http.post(STAKES, json={"amount": 1, "agentDid": agent.did}))
+    agent = make_agent(owner=owner, is_held=True, price=standing, stake=1)
     node = {"capabilityId": agent.capability, "selection": "auction", "maxCostCredits": 1}
     workflow_id = answer(payer.publish({"nodes": {"a": node}}))["workflowId"]
     agent.stub.wait_dispatched()

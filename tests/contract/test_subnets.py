@@ -400,8 +400,7 @@ def test_auctions_of_others_are_not_won_by_private_agents(
 ) -> None:
     subnet_id = shared(payer, member)
     offered = {"price_cents": 10, "standingBid": {"bidAmount": 0.01}}
-    agent = make_agent(owner=payer, price=offered)
-    answer(payer.http.post("/v1/stakes", json={"amount": 1, "agentDid": agent.did}))
+    agent = make_agent(owner=payer, price=offered, stake=1)
     placed(payer, agent, subnet=subnet_id)
     manifest = task(agent.capability)
     manifest["nodes"]["a"] |= {"selection": "auction", "maxCostCredits": 1}

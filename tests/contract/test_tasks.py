@@ -189,8 +189,7 @@ def test_row_10_a_settlement_pays_what_was_promised_and_later_results_are_409(
     paid: float,
 ) -> None:
     owner = make_caller(10)
-    agent = make_agent(later, price=price, owner=owner)
-    answer(owner.http.post("/v1/stakes", json={"agentDid": agent.did, "amount": 5}))
+    agent = make_agent(later, price=price, owner=owner, stake=5)
     made = publish(payer, f"[{agent.capability}] x", budget=5, **task)
     wait_node(payer, f"/v1/workflows/{made['workflowId']}", "running", "task")
     body = {"payouts": [{"agentDid": agent.did, "amount": 0.000001}]}
@@ -287,9 +286,7 @@ def bidder(
 ) -> tuple[Caller, RegisteredAgent]:
     """Return an agent that has staked enough, and its owner."""
     owner = make_caller(10)
-    agent = make_agent(capability=capability, owner=owner)
-    answer(owner.http.post("/v1/stakes", json={"amount": 1, "agentDid": agent.did}))
-    return owner, agent
+    return owner, make_agent(capability=capability, owner=owner, stake=1)
 
 
 def test_a_task_that_is_auctioned_takes_bids_and_pays_the_second_lowest(

@@ -25,6 +25,7 @@ from tests.contract.conftest import (
     unique,
     wait,
 )
+from tests.contract.test_execution_async import begin, one_node
 from tests.platform.deployments import ROOT, RunningDeployment
 
 # A real agent: its first node says that it has begun and takes a moment.
@@ -58,16 +59,6 @@ def kit_agent(deployment: RunningDeployment, caller: Caller, *words: str) -> Ite
     finally:
         process.send_signal(signal.SIGTERM)
         process.communicate()
-
-
-def one(capability: str, **options: Any) -> Json:
-    """Return a manifest of one node."""
-    return {"nodes": {"a": {"capabilityId": capability, **options}}}
-
-
-def begin(payer: Caller, manifest: Json) -> str:
-    """Publish a manifest; return the path of its record."""
-    return f"/v1/workflows/{answer(payer.publish(manifest))['workflowId']}"
 
 
 def node_of(payer: Caller, path: str, name: str = "a") -> Json:
@@ -119,7 +110,7 @@ def test_an_agent_that_is_stopped_and_started_again_gets_the_next_node(
     payer, owner = make_caller(100), make_caller()
     first = make_agent(is_held=True)
     words = (unique("did:net:kit-"), unique("cap.kit."), ending)
-    nodes = one(first.capability)["nodes"]
+    nodes = one_node(first.capability)["nodes"]
     nodes["b"] = {"capabilityId": words[1], "dependsOn": ["a"], "payload": {"text": "x"}}
     with kit_agent(deployment, owner, *words):
         path = begin(payer, {"nodes": nodes})
@@ -144,7 +135,7 @@ def test_a_root_is_accepted_and_priced_while_its_agent_is_away(
 ) -> None:
     agent = make_agent(price_cents=70)
     leave(admin, agent) if away == "deregistered" else say(admin, agent, away)
-    manifest = one(agent.capability, **({"targetAgentId": agent.did} if is_targeted else {}))
+    manifest = one_node(agent.capability, **({"targetAgentId": agent.did} if is_targeted else {}))
     foreseen = answer(payer.publish({**manifest, "dryRun": True}))
     assert foreseen["holdCredits"] == foreseen["estimatedCredits"] == 0.7
     assert foreseen["waiting"]["a"]["waitForAgentMs"] == 60_000
@@ -166,7 +157,7 @@ def test_who_waits_in_vain_fails_when_its_time_is_over(
 ) -> None:
     agent = make_agent()
     say(admin, agent, "offline")
-    record = payer.run(one(agent.capability, targetAgentId=agent.did, waitForAgentMs=700))
+    record = payer.run(one_node(agent.capability, targetAgentId=agent.did, waitForAgentMs=700))
     node = record["nodes"]["a"]
     assert (code_of(record), node["attempts"]) == ("AGENT_UNAVAILABLE", 0)
     assert node["error"]["details"] == "agent_offline"
@@ -179,8 +170,8 @@ def test_what_does_not_pass_fails_at_once(
     """Never offered, too dear: no second is waited."""
     agent = make_agent(price_cents=50)
     say(admin, agent, "offline")
-    never = one(unique("cap.never."))
-    for manifest in (never, one(agent.capability, maxCostCredits=0.1)):
+    never = one_node(unique("cap.never."))
+    for manifest in (never, one_node(agent.capability, maxCostCredits=0.1)):
         assert code_of(payer.run(manifest)) == "NO_CANDIDATE"
     assert not answer(payer.publish({**never, "dryRun": True}))["waiting"]
 
@@ -190,7 +181,7 @@ def test_a_revoked_agent_ends_the_wait_for_it(
 ) -> None:
     agent = make_agent()
     say(admin, agent, "offline")
-    path = begin(payer, one(agent.capability))
+    path = begin(payer, one_node(agent.capability))
     wait_waiting(payer, path)
     revoke(admin, agent)
     assert code_of(payer.finished(path)) == "NO_CANDIDATE"
@@ -207,7 +198,7 @@ def test_a_result_waits_for_its_verifier(
     verifier = make_agent(approve, ownerDid=owner.did)
     say(owner, verifier, "offline")
     node = {"requiresVerification": True, "verifierCapabilityId": verifier.capability}
-    path = begin(payer, one(agent.capability, **node))
+    path = begin(payer, one_node(agent.capability, **node))
     waiting = wait_waiting(payer, path)
     assert (waiting["status"], waiting["attempts"]) == ("running", 1)
     say(owner, verifier, "healthy")
@@ -222,10 +213,9 @@ def test_an_auction_waits_for_its_bidders(
     """A round that has only bidders who are away ends; another begins when one is back."""
     owner = make_caller(5)
     price = {"price_cents": 10, "standingBid": {"bidAmount": 0.1}}
-    agent = make_agent(price=price, owner=owner)
-    answer(owner.http.post("/v1/stakes", json={"agentDid": agent.did, "amount": 5}))
+    agent = make_agent(price=price, owner=owner, stake=5)
     say(admin, agent, "offline")
-    path = begin(payer, one(agent.capability, selection="auction", maxCostCredits=1))
+    path = begin(payer, one_node(agent.capability, selection="auction", maxCostCredits=1))
     wait_waiting(payer, path)
     say(admin, agent, "healthy")
     record = payer.finished(path)
