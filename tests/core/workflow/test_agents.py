@@ -7,7 +7,18 @@ import pytest
 from core.errors import NodeErrorCode
 from core.workflow.actions import SelectAgent
 from core.workflow.events import Verdict
-from tests.core.workflow.engine import chain, engine
+from tests.core.workflow.engine import Engine, chain, engine
+
+
+def targeted(
+    others: dict[str, int] | None = None, *, hold_micro: int = 1_000_000, **node: int
+) -> Engine:
+    """Return an engine whose node has a target, which others may stand in for, if there are any."""
+    return engine(
+        chain("a", targetAgentId="did:x:three", allowBroadcastFallback=True, **node),
+        agents={"cap.work": {"did:x:three": 30, **(others or {})}},
+        hold_micro=hold_micro,
+    )
 
 
 def test_final_for_agent_changes_the_agent_at_once_and_at_most_three_try() -> None:
@@ -71,10 +82,7 @@ def test_target_with_broadcast_fallback_is_left(verdict: Verdict, code: NodeErro
 
 def test_target_that_is_away_is_waited_for_when_nobody_can_stand_in() -> None:
     """Its retries are its own, each look for another is made anew, and the end names the target."""
-    run = engine(
-        chain("a", targetAgentId="did:x:three", allowBroadcastFallback=True, maxRetries=2),
-        agents={"cap.work": {"did:x:three": 30}},
-    )
+    run = targeted(maxRetries=2)
     for used in (1, 2):
         run.fail("a", code=NodeErrorCode.AGENT_UNAVAILABLE)
         assert run.statuses()["a"] == "ready"
@@ -88,10 +96,7 @@ def test_target_that_is_away_is_waited_for_when_nobody_can_stand_in() -> None:
 
 
 def test_who_appears_while_the_target_is_waited_for_stands_in_at_its_next_failure() -> None:
-    run = engine(
-        chain("a", targetAgentId="did:x:three", allowBroadcastFallback=True),
-        agents={"cap.work": {"did:x:three": 30}},
-    )
+    run = targeted()
     run.fail("a", code=NodeErrorCode.AGENT_UNAVAILABLE)
     run.wait_retry("a")
     run.agents = {"cap.work": {"did:x:three": 30, "did:x:one": 10}}
@@ -102,11 +107,7 @@ def test_who_appears_while_the_target_is_waited_for_stands_in_at_its_next_failur
 
 
 def test_who_is_too_dear_cannot_stand_in_for_the_target() -> None:
-    run = engine(
-        chain("a", targetAgentId="did:x:three", allowBroadcastFallback=True, maxRetries=1),
-        agents={"cap.work": {"did:x:three": 30, "did:x:one": 90}},
-        hold_micro=50,
-    )
+    run = targeted({"did:x:one": 90}, hold_micro=50, maxRetries=1)
     run.fail("a", code=NodeErrorCode.AGENT_UNAVAILABLE)
     assert run.statuses()["a"] == "ready"
     run.wait_retry("a")
@@ -115,48 +116,30 @@ def test_who_is_too_dear_cannot_stand_in_for_the_target() -> None:
 
 
 def test_target_said_to_be_no_good_is_not_waited_for() -> None:
-    run = engine(
-        chain("a", targetAgentId="did:x:three", allowBroadcastFallback=True),
-        agents={"cap.work": {"did:x:three": 30}},
-    )
+    run = targeted()
     run.fail("a", Verdict.FINAL_FOR_AGENT)
     assert run.status == "failed"
 
 
-def test_fourth_agent_never_gets_the_node_whoever_of_the_three_fails_last() -> None:
-    run = engine(chain("a", maxRetries=5))
-    for next_one in ("did:x:two", "did:x:three"):
-        run.fail("a")
-        run.agents = {"cap.work": {next_one: 10}}
-        run.wait_retry("a")
-    assert run.open[0].agent_did == "did:x:three"
-    run.agents = {"cap.work": {"did:x:four": 10, "did:x:two": 10}}
-    run.fail("a", Verdict.FINAL_FOR_AGENT)
-    assert [dispatch.agent_did for dispatch in run.dispatched] == [
-        "did:x:one",
-        "did:x:two",
-        "did:x:three",
-        "did:x:two",
-    ]
-
-
-def test_fourth_agent_never_gets_the_node_after_a_crash_either() -> None:
+@pytest.mark.parametrize("is_restarted", [False, True], ids=["same owner", "after a crash"])
+def test_fourth_agent_never_gets_the_node_whoever_of_the_three_fails_last(
+    is_restarted: bool,
+) -> None:
     """Two that failed for now are in no row of the node: only the history knows them."""
     run = engine(chain("a", maxRetries=5))
     for next_one in ("did:x:two", "did:x:three"):
         run.fail("a")
         run.agents = {"cap.work": {next_one: 10}}
         run.wait_retry("a")
-    run.crash()
+    assert run.open[0].agent_did == "did:x:three"
+    sent_again = []
+    if is_restarted:
+        run.crash()
+        sent_again = ["did:x:three"]
     run.agents = {"cap.work": {"did:x:four": 10, "did:x:two": 10}}
     run.fail("a", Verdict.FINAL_FOR_AGENT)
-    assert [dispatch.agent_did for dispatch in run.dispatched] == [
-        "did:x:one",
-        "did:x:two",
-        "did:x:three",
-        "did:x:three",
-        "did:x:two",
-    ]
+    tried = ["did:x:one", "did:x:two", "did:x:three", *sent_again, "did:x:two"]
+    assert [dispatch.agent_did for dispatch in run.dispatched] == tried
 
 
 def test_agent_away_after_the_target_was_left_is_waited_for() -> None:
