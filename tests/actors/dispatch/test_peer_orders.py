@@ -34,6 +34,7 @@ from tests.platform.waiting import until
 # For a broken program, not for a slow machine.
 PATIENCE_S = 60.0
 Json = dict[str, Any]
+OnPublish = Callable[[Json, int], Awaitable[web.StreamResponse | None]]
 EVENT = event_id(WORKFLOW, "a", 1)
 PUBLISH = "/v1/workflows/publish"
 SOURCES = sources_of({"n": 1, "text": "{{x}}"}, {"p": {"z": 2}}, {"z": "$.p.result.z"})
@@ -65,7 +66,7 @@ class StubPeer:
     orders: dict[str, Json] = field(default_factory=dict)
     requests: list[tuple[str, str, Json]] = field(default_factory=list)
     cancelled: asyncio.Queue[str] = field(default_factory=asyncio.Queue)
-    on_publish: Callable[[Json, int], Awaitable[web.StreamResponse | None]] | None = None
+    on_publish: OnPublish | None = None
     on_look: Callable[[str], Awaitable[web.StreamResponse | None]] | None = None
 
     async def publish(self, request: web.Request) -> web.StreamResponse:
@@ -113,6 +114,18 @@ def record(kept: Json, **changed: Any) -> Json:
         "spentCredits": 0.019,
         **changed,
     }
+
+
+def answering(answer: Callable[[Json], Any], status: int = 200) -> OnPublish:
+    """Return what answers each publish of an order alike."""
+
+    async def on_publish(kept: Json, _: int) -> web.StreamResponse:
+        return web.json_response(answer(kept), status=status)
+
+    return on_publish
+
+
+not_yet = answering(lambda kept: {"workflowId": kept["id"], "status": "pending"})
 
 
 @dataclass
@@ -212,9 +225,6 @@ async def test_an_order_ends_there_before_its_workflow_ends_here() -> None:
 
 
 async def test_an_order_that_takes_longer_is_looked_up_until_it_ends() -> None:
-    async def not_yet(kept: Json, _: int) -> web.StreamResponse:
-        return web.json_response({"workflowId": kept["id"], "status": "pending"})
-
     looks: list[str] = []
 
     async def look(path: str) -> web.StreamResponse | None:
@@ -251,22 +261,16 @@ async def test_a_key_that_is_refused_is_read_anew_once() -> None:
         assert isinstance(await here.outcome(), AttemptSucceeded)
         assert here.signer.key == 2
 
-        async def always(_: Json, __: int) -> web.StreamResponse:
-            return web.json_response({"code": "UNAUTHORIZED"}, status=401)
-
-        here.peer.on_publish = always
+        here.peer.on_publish = answering(lambda _: {"code": "UNAUTHORIZED"}, status=401)
         event = await here.failure()
         assert event.failure.is_declined and here.signer.key == 3
         assert here.peer.cancelled.empty()
 
 
 async def test_without_credits_there_the_node_goes_elsewhere_at_once() -> None:
-    async def refuse(_: Json, __: int) -> web.StreamResponse:
-        body = {"code": "INSUFFICIENT_CREDITS", "detail": "deposit credits"}
-        return web.json_response(body, status=401)
-
+    body = {"code": "INSUFFICIENT_CREDITS", "detail": "deposit credits"}
     async with scene() as here:
-        here.peer.on_publish = refuse
+        here.peer.on_publish = answering(lambda _: body, status=401)
         event = await here.failure()
         assert event.failure.is_declined and "deposit credits" in event.failure.message
         assert here.contacts == [Contact.REACHED]
@@ -346,9 +350,6 @@ async def test_a_publish_that_never_arrived_is_not_made_by_its_cancellation() ->
 async def test_an_order_that_is_given_up_still_has_its_end(is_done: bool) -> None:
     """Its result may have been charged before the cancellation came."""
     ended = asyncio.Event()
-
-    async def not_yet(kept: Json, _: int) -> web.StreamResponse:
-        return web.json_response({"workflowId": kept["id"], "status": "pending"})
 
     async def look(_: str) -> web.StreamResponse | None:
         await ended.wait()
@@ -439,9 +440,7 @@ async def test_a_peer_that_lies_gets_nothing(lie: Callable[[Json], Any]) -> None
 async def test_a_result_for_which_the_record_has_no_room_is_read_by_itself(text: str) -> None:
     """Refused as missing, it would be charged there and paid by nobody here."""
 
-    async def answer(kept: Json, _: int) -> web.StreamResponse:
-        node = {"status": "success", "resultRef": {"sha256": "0", "size": 9}}
-        return web.json_response(record(kept, nodes={"node": node}))
+    nodes = {"node": {"status": "success", "resultRef": {"sha256": "0", "size": 9}}}
 
     async def give(path: str) -> web.StreamResponse:
         assert path == "/v1/workflows/w0/nodes/node/result"
@@ -450,7 +449,8 @@ async def test_a_result_for_which_the_record_has_no_room_is_read_by_itself(text:
 
     looks: list[str] = []
     async with scene() as here:
-        here.peer.on_publish, here.peer.on_look = answer, give
+        here.peer.on_publish = answering(lambda kept: record(kept, nodes=nodes))
+        here.peer.on_look = give
         event = await here.outcome()
         if text == "1}":
             assert isinstance(event, AttemptFailed), event
@@ -504,9 +504,6 @@ async def test_the_result_of_an_agent_that_the_peer_has_revoked_is_refused(agent
 
 
 async def test_the_record_of_another_workflow_than_the_first_reply_named_is_a_lie() -> None:
-    async def not_yet(kept: Json, _: int) -> web.StreamResponse:
-        return web.json_response({"workflowId": kept["id"], "status": "pending"})
-
     async def look(_: str) -> web.StreamResponse:
         (kept,) = here.peer.orders.values()
         return web.json_response(record(kept, workflowId="w7"))
@@ -521,35 +518,25 @@ async def test_the_record_of_another_workflow_than_the_first_reply_named_is_a_li
 async def test_a_record_without_end_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peer_orders, "RECORD_BYTES_MAX", 10_000)
 
-    async def huge(kept: Json, _: int) -> web.StreamResponse:
-        return web.json_response(record(kept, error="x" * 20_000))
-
     async with scene() as here:
-        here.peer.on_publish = huge
+        here.peer.on_publish = answering(lambda kept: record(kept, error="x" * 20_000))
         event = await here.failure()
         assert event.failure.code is NodeErrorCode.RESULT_TOO_LARGE
 
 
 async def test_a_result_that_no_agent_may_give_is_refused() -> None:
-    async def odd(kept: Json, _: int) -> web.StreamResponse:
-        text = json.dumps(record(kept, nodes={"node": {"status": "success", "result": "\u0000"}}))
-        return web.Response(text=text, content_type="application/json")
-
+    nodes = {"node": {"status": "success", "result": "\u0000"}}
     async with scene() as here:
-        here.peer.on_publish = odd
+        here.peer.on_publish = answering(lambda kept: record(kept, nodes=nodes))
         event = await here.failure()
         assert event.failure.code is NodeErrorCode.INVALID_REPLY
 
 
 async def test_a_rejected_verification_carries_its_charge() -> None:
-    async def rejected(kept: Json, _: int) -> web.StreamResponse:
-        error = {"code": "VERIFICATION_REJECTED", "message": "no"}
-        node = {"status": "failed", "error": error}
-        body = record(kept, status="failed", nodes={"node": node}, spentCredits=0.0095)
-        return web.json_response(body)
-
+    error = {"code": "VERIFICATION_REJECTED", "message": "no"}
+    rejected = {"status": "failed", "nodes": {"node": {"status": "failed", "error": error}}}
     async with scene() as here:
-        here.peer.on_publish = rejected
+        here.peer.on_publish = answering(lambda kept: record(kept, **rejected, spentCredits=0.0095))
         event = await here.failure()
         assert event.failure.code is NodeErrorCode.VERIFICATION_REJECTED
         assert event.charged_micro == 10_000
