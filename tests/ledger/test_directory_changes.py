@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
-import pytest
-
 from ledger.features.directory import AGENTS, PAGE_ROWS, REPUTATIONS
 from ledger.reads.reader import LedgerReader
 from ledger.writer.store import LedgerStore
@@ -14,13 +10,6 @@ from tests.ledger.checking import connect
 from tests.ledger.making import AT, CREDIT, all_of, card, deposit, leave
 
 ONE, TWO = "did:test:one", "did:test:two"
-
-
-@pytest.fixture
-async def reader(database: Database) -> AsyncIterator[LedgerReader]:
-    """A reader of the database."""
-    async with LedgerReader(database.service_url, pool_size=1) as made:
-        yield made
 
 
 async def test_only_what_changed_later_is_told_and_once(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import orjson
@@ -19,15 +19,7 @@ from ledger.reads.reader import LedgerReader
 from ledger.reads.search_reads import SearchReads
 from ledger.writer.store import LedgerStore
 from tests.conftest import Database
-from tests.ledger.making import AT, PAYER, card, leave, open_with_member, revoke
-
-
-@pytest.fixture
-async def store(database: Database) -> AsyncIterator[LedgerStore]:
-    """The one writer."""
-    opened = await open_with_member(database.service_url)
-    yield opened
-    await opened.close()
+from tests.ledger.making import AT, PAYER, card, leave, revoke
 
 
 def offering(did: str, capability_id: str, owner: str = PAYER, **said: Any) -> RegisterAgent:
