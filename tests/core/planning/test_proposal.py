@@ -122,7 +122,7 @@ def test_an_input_that_cannot_be_filled_so_is_left_open(given: Json) -> None:
     ids=["itself", "two"],
 )
 def test_a_cycle_is_refused(nodes: tuple[Json, ...]) -> None:
-    with pytest.raises(UnusableAnswer, match="circle"):
+    with pytest.raises(UnusableAnswer, match="cycle"):
         drafted(*nodes)
 
 
