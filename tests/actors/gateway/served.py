@@ -69,7 +69,7 @@ class Owner:
     def cut(self) -> None:
         """End every connection, as the end of a process does."""
         assert self.server is not None
-        for connection in self.server._server._serving:
+        for connection in self.server._serving:
             connection.cancel()
 
     async def finished(self, watcher: str) -> dict[str, bytes | None]:
