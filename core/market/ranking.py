@@ -109,19 +109,6 @@ class Candidate(NamedTuple):
         return max(self.in_flight / self.max_concurrency, self.load)
 
 
-class Weighed(NamedTuple):
-    """A candidate in the reasons of a choice.
-
-    `parts`: the parts of the score before weighting, by name; empty for an excluded candidate.
-    """
-
-    did: str
-    price_micro: int
-    score: float
-    parts: dict[str, float]
-    reason_excluded: str | None = None
-
-
 class Choice(NamedTuple):
     """The figures from which the reasons of a choice are computed.
 
@@ -142,21 +129,18 @@ class Choice(NamedTuple):
         """The DID of the chosen agent, None if no candidate was ranked."""
         return self.ranked[-1 if self.is_trial else 0].did if self.ranked else None
 
-    @property
-    def weighed(self) -> list[Weighed]:
-        """The reasons, computed at each access: the ranked candidates, then the excluded ones."""
-        shown = [self._weigh(candidate) for candidate in self.ranked]
-        return shown + [
-            Weighed(candidate.did, candidate.price_micro, 0.0, {}, reason)
-            for candidate, reason in self.excluded
-        ]
-
     def to_json(self) -> dict[str, Any]:
         """Return the reasons in the form that a workflow record shows."""
+        shown: list[dict[str, Any]] = []
+        for one in self.ranked:
+            score, parts = self.weigh(one)
+            rounded = {name: round(part, 4) for name, part in parts.items()}
+            shown.append({**_named(one), "score": round(score, 4), "parts": rounded})
+        shown += [{**_named(one), "excluded": reason} for one, reason in self.excluded]
         return {
             "agentDid": self.did,
             "isTrial": self.is_trial,
-            "candidates": [_weighed_json(weighed) for weighed in self.weighed],
+            "candidates": shown,
             "unshown": self.unshown,
         }
 
@@ -189,7 +173,8 @@ class Choice(NamedTuple):
         rules = RankingRules(*weights)
         return cls(candidates, others, cheapest_micro, rules, unshown, is_trial)
 
-    def _weigh(self, candidate: Candidate) -> Weighed:
+    def weigh(self, candidate: Candidate) -> tuple[float, dict[str, float]]:
+        """Return the score of a ranked candidate, and its parts before weighting, by name."""
         place = find_place(candidate, self.cheapest_micro, self.rules)
         asked, standing = candidate.price_micro, candidate.standing
         parts = {
@@ -199,7 +184,7 @@ class Choice(NamedTuple):
             "latency": standing.speed,
             "success": standing.success_rate,
         }
-        return Weighed(candidate.did, asked, -place[0], parts)
+        return -place[0], parts
 
 
 def build_standing(tally: Tally, *, latency_ms_max: int) -> Standing:
@@ -265,14 +250,5 @@ def find_place(candidate: Candidate, cheapest_micro: float, rules: RankingRules)
     return (-score, share, order, candidate)
 
 
-def _weighed_json(weighed: Weighed) -> dict[str, Any]:
-    did, price_micro, score, parts, reason_excluded = weighed
-    credits = credits_number(price_micro)
-    if reason_excluded is not None:
-        return {"agentDid": did, "priceCredits": credits, "excluded": reason_excluded}
-    return {
-        "agentDid": did,
-        "priceCredits": credits,
-        "score": round(score, 4),
-        "parts": {name: round(part, 4) for name, part in parts.items()},
-    }
+def _named(one: Candidate) -> dict[str, Any]:
+    return {"agentDid": one.did, "priceCredits": credits_number(one.price_micro)}

@@ -172,7 +172,8 @@ def test_only_the_proportions_of_the_weights_count() -> None:
     ones, twos = (
         choose_agent(field, price_max_micro=9, rules=r) for r in (RankingRules(), doubled)
     )
-    assert [w.score for w in ones.weighed] == pytest.approx([w.score for w in twos.weighed])
+    first, second = ([some.weigh(one)[0] for one in some.ranked] for some in (ones, twos))
+    assert first == pytest.approx(second)
 
 
 @given(
@@ -208,19 +209,18 @@ def test_reasons_are_few_complete_and_agree_with_the_choice(
 ) -> None:
     choice = choose_agent(field, price_max_micro=price_max, seed=seed)
     affordable = {c.did for c in field if c.price_micro <= price_max}
-    shown = [weighed.did for weighed in choice.weighed]
-    weighed = [w for w in choice.weighed if w.reason_excluded is None]
+    weighed, excluded = choice.ranked, [one for one, _ in choice.excluded]
+    shown = [one.did for one in (*weighed, *excluded)]
     assert len(set(shown)) == len(shown) == min(len(field), SHOWN_MAX)
     assert len(shown) + choice.unshown == len(field)
     assert {w.did for w in weighed} <= affordable
-    assert {w.did for w in choice.weighed} - {w.did for w in weighed} <= (
-        {c.did for c in field} - affordable
-    )
+    assert {one.did for one in excluded} <= {c.did for c in field} - affordable
     assert (choice.did is None) == (not affordable)
     if choice.did is not None:
         assert choice.did in [w.did for w in weighed]
         ranked = weighed[:-1] if choice.is_trial else weighed
-        assert all(one.score >= other.score for one, other in pairwise(ranked))
+        scores = [choice.weigh(one)[0] for one in ranked]
+        assert all(one >= other for one, other in pairwise(scores))
         if not choice.is_trial:
             assert choice.did == weighed[0].did
 
@@ -228,10 +228,10 @@ def test_reasons_are_few_complete_and_agree_with_the_choice(
 @given(drawn_field())
 def test_a_score_is_the_weighed_mean_of_the_parts_shown(field: list[Candidate]) -> None:
     rules = RankingRules(reputation=1, availability=2, price=3, latency=4, success=6)
-    for weighed in choose_agent(field, price_max_micro=12, rules=rules).weighed:
-        parts = weighed.parts
+    choice = choose_agent(field, price_max_micro=12, rules=rules)
+    for score, parts in map(choice.weigh, choice.ranked):
         total = sum(getattr(rules, name) * part for name, part in parts.items())
-        assert weighed.score == pytest.approx(total / 16)
+        assert score == pytest.approx(total / 16)
         assert all(0 <= part <= 1 for name, part in parts.items() if name != "availability")
 
 
@@ -243,11 +243,11 @@ def test_who_is_excluded_is_shown_with_its_reason_after_the_others() -> None:
     ]
     choice = choose_agent(field, price_max_micro=10)
     assert choice.did == "taken"
-    reasons = [(w.did, w.reason_excluded) for w in choice.weighed]
-    assert reasons == [("taken", None), ("ill", "agent_unhealthy"), ("dear", TOO_DEAR)]
+    reasons = [(one.did, why) for one, why in choice.excluded]
+    assert reasons == [("ill", "agent_unhealthy"), ("dear", TOO_DEAR)]
     nobody = choose_agent(field[:2], price_max_micro=10)
     assert nobody.did is None
-    assert nobody.weighed == choice.weighed[1:]
+    assert (list(nobody.ranked), nobody.excluded) == ([], choice.excluded)
     many = [candidate(str(n), excluded="agent_offline") for n in range(13)]
     assert choose_agent([*many, field[2]], price_max_micro=10).unshown == 4
     assert choose_agent(many, price_max_micro=10).unshown == 3
@@ -344,7 +344,7 @@ def test_a_trial_is_shown_even_when_ten_are_better() -> None:
         seed=0,
     )
     assert choice.is_trial
-    assert [w.did for w in choice.weighed] == [*map(str, range(9)), "new"]
+    assert [one.did for one in choice.ranked] == [*map(str, range(9)), "new"]
 
 
 def test_a_seed_belongs_to_one_attempt() -> None:
