@@ -24,7 +24,7 @@ from actors.cluster.scaling.ray_machines import (
     live_machines,
 )
 from actors.gateway.gateway import Gateway
-from actors.process.metrics import start_loop_watchdog, unheld_shards_gauge
+from actors.process.metrics import start_loop_watchdog
 from actors.process.startup import (
     collect_rarely,
     configure_logging,
@@ -86,8 +86,7 @@ class ApiDeployment:
         collect_rarely()
         self._watchdog = start_loop_watchdog("api", "api")
         switch_threads_often()
-        unheld = unheld_shards_gauge()
-        gateway = await Gateway.connect(settings, lambda known: unheld.set(known.unheld))
+        gateway = await Gateway.connect(settings)
         self._services = Services(
             gateway,
             Authenticator(

@@ -24,7 +24,7 @@ from actors.dispatch.remote_dispatch import PeerCalls
 from actors.engine.owner import Owner
 from actors.process.at_work import AtWork
 from actors.process.loop_watchdog import TurnTrace
-from actors.process.metrics import quarantined_gauge, start_loop_watchdog
+from actors.process.metrics import start_loop_watchdog
 from actors.process.slices import answer_in_slices
 from actors.process.startup import (
     collect_rarely,
@@ -61,7 +61,6 @@ class WorkflowActor:
         configure_logging(settings, "workflows")
         raise_file_limit()
         collect_rarely()
-        self._quarantined = quarantined_gauge()
         path = socket_path(settings.run_folder, name)
         if path is None:
             self._watchdog, at_work = start_loop_watchdog(name, "workflows"), AtWork()
@@ -155,7 +154,6 @@ class WorkflowActor:
 
         `isReady`: the owner accepts work. `isRestoring`: it still restores workflows.
         """
-        self._quarantined.set(self._owner.quarantined)
         return {
             "isReady": self._start.done(),
             "progress": self._steps(),

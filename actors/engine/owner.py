@@ -286,11 +286,6 @@ class Owner:
         return self.children is not None and self.children.drives(workflow_id)
 
     @property
-    def quarantined(self) -> int:
-        """Return the number of quarantined workflows in this owner's shards."""
-        return 0 if self._runner is None else self._runner.statistics().quarantined
-
-    @property
     def steps(self) -> int:
         """Return the number of submitted commands and restored workflows; safe in any thread."""
         runner, restorer = self._runner, self._restorer

@@ -23,7 +23,6 @@ from actors.gateway.workflow_reads import RECORD_BYTES_MAX, WorkflowReads
 from actors.process.cached_answer import CachedAnswer
 from actors.routing.live_owners import LiveOwners, Tries
 from actors.routing.publishes import PUBLISH_TIMEOUT_S, publish_all, publish_once
-from actors.routing.shard_map import ShardMap
 from actors.transport.actor_calls import ActorCall
 from actors.transport.ledger_client import ledger_unavailable_error
 from actors.transport.ledger_route import LedgerRoute
@@ -87,7 +86,6 @@ class Gateway:
     Args:
         settings: the deployment's settings.
         machine: Ray's id of this replica's machine.
-        on_map: receives each new map of the shards and their owners.
         record_bytes_max: the size limit of a workflow record as JSON.
     """
 
@@ -95,7 +93,6 @@ class Gateway:
         self,
         settings: Settings,
         machine: str = "",
-        on_map: Callable[[ShardMap], None] = lambda _: None,
         *,
         record_bytes_max: int = RECORD_BYTES_MAX,
     ) -> None:
@@ -117,7 +114,6 @@ class Gateway:
             self._ends.tell,
             self._renew,
             machine=machine,
-            on_map=on_map,
             on_moved=self._watch_moved,
         )
         self._rewatches: set[asyncio.Task[None]] = set()
@@ -130,15 +126,13 @@ class Gateway:
         self._readiness = CachedAnswer(self._check_postgres, age_max_s=HEALTH_AGE_MAX_S)
 
     @classmethod
-    async def connect(
-        cls, settings: Settings, on_map: Callable[[ShardMap], None] = lambda _: None
-    ) -> Gateway:
+    async def connect(cls, settings: Settings) -> Gateway:
         """Return a gateway of a replica; start the actors that do not run.
 
         The gateway keeps its map of the shards up to date until `close`.
         """
         await asyncio.to_thread(ensure_runtime, settings)
-        gateway = cls(settings, this_machine(), on_map)
+        gateway = cls(settings, this_machine())
         gateway.owners.follow()
         watch = TimekeeperWatch(settings, gateway._report)
         gateway._watching = asyncio.create_task(watch.run())

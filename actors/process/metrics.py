@@ -1,6 +1,6 @@
-"""The metrics that processes export through Ray: loop turns, quarantined workflows, shards.
+"""The metric that processes export through Ray: long turns of their event loops.
 
-This module only wraps `ray.util.metrics`; docs/operations.md lists the names. Decision
+This module only wraps `ray.util.metrics`; docs/operations.md names it. Decision
 process-liveness-and-standby.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ray.util.metrics import Gauge, Histogram
+from ray.util.metrics import Histogram
 
 from actors.process.loop_watchdog import LONG_TURN_MS, TurnTrace, TurnWatchdog
 
@@ -34,19 +34,3 @@ def start_loop_watchdog(name: str, kind: str, trace: TurnTrace | None = None) ->
     watchdog = TurnWatchdog(name, on_long=seconds.observe, trace=trace)
     watchdog.start()
     return watchdog
-
-
-def quarantined_gauge() -> Gauge:
-    """Return the metric of an owner's quarantined workflows."""
-    return Gauge(
-        "callboard_workflows_quarantined",
-        description="Unfinished workflows that wait for being resumed or ended",
-    )
-
-
-def unheld_shards_gauge() -> Gauge:
-    """Return the metric of the shards that no live owner holds, according to a replica's map."""
-    return Gauge(
-        "callboard_shards_unheld",
-        description="Shards of workflows that no live owner holds",
-    )

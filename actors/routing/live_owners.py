@@ -56,7 +56,6 @@ class LiveOwners:
         ask_map: reads the map of shards from the ledger; raises while the ledger is unreachable.
         machine: Ray's id of the machine of this process.
         map_refresh_s: the interval at which the map is read.
-        on_map: receives each map.
         on_moved: receives the shards that a live member now holds and did not hold before.
     """
 
@@ -68,14 +67,12 @@ class LiveOwners:
         *,
         machine: str,
         map_refresh_s: float = MAP_REFRESH_S,
-        on_map: Callable[[ShardMap], None] = lambda _: None,
         on_moved: Callable[[Collection[int]], None] = lambda _: None,
     ) -> None:
         self._settings = settings
         self._on_finished = on_finished
         self._ask_map = ask_map
         self._map_refresh_s = map_refresh_s
-        self._on_map = on_map
         self._on_moved = on_moved
         self.watcher = os.urandom(8).hex()
         self.map = ShardMap()
@@ -194,7 +191,6 @@ class LiveOwners:
         has_changed = bool(lease.shards) or shard_map.states() != before.states()
         self.map = shard_map
         self._placement.use_map(shard_map)
-        self._on_map(shard_map)
         addresses = shard_map.addresses()
         for address in set(self._channels) - addresses:
             self._channels.pop(address).close()

@@ -236,14 +236,13 @@ async def test_ends_are_heard_from_every_live_member_by_its_address(
                     assert (await told).told == end
 
 
-async def test_each_map_is_passed_on_with_the_shards_that_no_live_owner_holds(
-    tmp_path: Path,
-) -> None:
-    unheld: list[int] = []
+async def test_a_map_counts_the_shards_that_no_live_owner_holds(tmp_path: Path) -> None:
     settings = Settings(run_folder=str(tmp_path), database_url="postgresql://")
-    gateway = Gateway(settings, "here", lambda known: unheld.append(known.unheld))
-    gateway.owners.use_lease(lease(members_of(OWNER)))
+    gateway = Gateway(settings, "here")
+    unheld: list[int] = []
     dead = member("dead", is_live=False)
-    gateway.owners.use_lease(lease([member(OWNER), dead], map_version=2))
+    for one in (lease(members_of(OWNER)), lease([member(OWNER), dead], map_version=2)):
+        gateway.owners.use_lease(one)
+        unheld.append(gateway.owners.map.unheld)
     await gateway.close()
     assert unheld == [0, 128]
