@@ -187,7 +187,7 @@ class Restorer:
             shards = sorted({shard_of(workflow_id) for workflow_id in ids})
             rows, epochs = self._rows(shards), self._epochs_of(shards)
             workflows = await read_until_success(partial(rows.by_ids, ids))
-            found = {stored.workflow_id for stored in workflows}
+            found = {stored.id for stored in workflows}
             for workflow_id in ids:
                 if workflow_id not in found and workflow_id not in changed_ids:
                     self._runner.handle_missing_rows(workflow_id)
@@ -202,20 +202,20 @@ class Restorer:
     ) -> None:
         slices = Slices()
         for stored in workflows:
-            shard = shard_of(stored.workflow_id)
+            shard = shard_of(stored.id)
             if self._held.epoch(shard) != epochs[shard]:
                 # This member has lost the shard since the read. If it has taken the shard again,
                 # another member may have driven these workflows, and a later scan reads them.
                 continue
-            if self._held.is_frozen(stored.workflow_id):
+            if self._held.is_frozen(stored.id):
                 continue  # the shard is being given away; if it is kept, a scan restores it
-            if self._is_skipped(stored.workflow_id):
+            if self._is_skipped(stored.id):
                 continue
             try:
                 with counting():
                     self.count += self._runner.restore_stored(stored, changed_ids)
             except Exception:  # the edge of one workflow: the others are still restored
-                log.exception("workflow not restored workflow=%s", stored.workflow_id)
+                log.exception("workflow not restored workflow=%s", stored.id)
             await slices.pause()
 
 

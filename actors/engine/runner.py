@@ -343,7 +343,7 @@ class Runner:
 
         Returns: whether the workflow is driven from these rows.
         """
-        workflow_id = stored.workflow_id
+        workflow_id = stored.id
         if not self._held.is_held(workflow_id):
             return False  # its shard was lost while the rows were read
         if workflow_id in self._quarantine:

@@ -69,7 +69,6 @@ class TurnWatchdog:
 
     Args:
         name: the process's name, for the log.
-        now_s: returns the time in seconds; None: the loop's clock.
         on_long: receives the length of each long turn, seconds.
         trace: notified of each tick; None: no trace is written.
     """
@@ -77,14 +76,12 @@ class TurnWatchdog:
     def __init__(
         self,
         name: str,
-        now_s: Callable[[], float] | None = None,
         *,
         on_long: Callable[[float], object] = lambda _: None,
         trace: TurnTrace | None = None,
     ) -> None:
         self._name = name
         self._loop = asyncio.get_running_loop()
-        self._now_s = self._loop.time if now_s is None else now_s
         self._on_long = on_long
         self._trace = trace
         self.turns = 0  # the count of ticks; any thread may read it
@@ -92,7 +89,7 @@ class TurnWatchdog:
 
     def start(self) -> None:
         """Schedule the next tick."""
-        due_s = self._now_s() + TICK_MS / 1000
+        due_s = self._loop.time() + TICK_MS / 1000
         self._timer = self._loop.call_later(TICK_MS / 1000, self.tick, due_s)
 
     def stop(self) -> None:
@@ -102,7 +99,7 @@ class TurnWatchdog:
 
     def tick(self, due_s: float) -> None:
         """Count a tick that was due at `due_s`, and schedule the next tick."""
-        late_ms = int((self._now_s() - due_s) * 1000)
+        late_ms = int((self._loop.time() - due_s) * 1000)
         self.turns += 1
         if self._trace is not None:
             self._trace.note_turn()

@@ -226,7 +226,7 @@ class Quarantine:
         Args:
             stored: the rows that were just read.
         """
-        workflow_id, now_ms = stored.workflow_id, self._clock.now_ms()
+        workflow_id, now_ms = stored.id, self._clock.now_ms()
         quarantined = self._workflows[workflow_id]
         is_wanted = quarantined.cancel is not None or quarantined.is_due
         if quarantined.is_ending or not is_wanted:

@@ -79,7 +79,7 @@ def restore_workflow(
     row = stored.row
     reserved, terms = reserved_from_json(row["reserved"])
     machine = WorkflowMachine(
-        stored.workflow_id,
+        stored.id,
         compile_stored_manifest(row["manifest"]),
         hold_micro=row["hold_micro"],
         reserved=reserved,

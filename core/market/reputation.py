@@ -12,7 +12,6 @@ from enum import StrEnum
 from typing import Final
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from core.market.settlement import FEE_BPS_MAX
 
@@ -92,22 +91,6 @@ class Tally(Struct, frozen=True, gc=False):
         if self.successful == 0:
             return None
         return (2 * self.latency_ms_sum + self.successful) // (2 * self.successful)
-
-    def after(self, outcome: Outcome, latency_ms: int = 0) -> Tally:
-        """Return the tally with one more outcome, without a change of the fields `paid_…`.
-
-        Args:
-            outcome: the outcome to add.
-            latency_ms: the latency of the attempt, milliseconds, 0 or more; ignored unless the
-                outcome is a success.
-        """
-        assert latency_ms >= 0, latency_ms
-        if outcome is Outcome.SUCCESSFUL:
-            latency_ms_sum = self.latency_ms_sum + latency_ms
-            return replace(self, successful=self.successful + 1, latency_ms_sum=latency_ms_sum)
-        if outcome is Outcome.FAILED:
-            return replace(self, failed=self.failed + 1)
-        return replace(self, cancelled=self.cancelled + 1)
 
 
 def score(tally: Tally, *, latency_ms_max: int) -> float:

@@ -85,7 +85,6 @@ class CompiledWorkflow(Message, frozen=True, kw_only=True):
     max_runtime_ms: int = 300_000
     allow_fallback_agents: bool = True
     budget_micro: int | None = None
-    trigger_type: str = "manual"
     trigger_result: str | None = None
 
 
@@ -166,7 +165,6 @@ def compile_workflow(
         max_runtime_ms=settings.max_runtime_ms or limits.max_runtime_ms_default,
         allow_fallback_agents=settings.allow_fallback_agents,
         budget_micro=manifest.budget_micro,
-        trigger_type=manifest.trigger.type,
         trigger_result=_trigger_result(manifest),
     )
 

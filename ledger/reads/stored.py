@@ -27,11 +27,6 @@ class StoredWorkflow:
         return str(self.row["id"])
 
     @property
-    def workflow_id(self) -> str:
-        """The workflow's id."""
-        return str(self.row["id"])
-
-    @property
     def task_id(self) -> str:
         """The workflow's task id."""
         return str(self.row["task_id"])

@@ -33,7 +33,7 @@ async def paged(reader: LedgerReader, **bounds: int) -> list[list[str]]:
         setattr(pages, name, most)
     while True:
         page, after = await pages.page(after)
-        found.append([stored.workflow_id for stored in page])
+        found.append([stored.id for stored in page])
         if after is None:
             return found
 
@@ -52,7 +52,7 @@ async def test_pages_follow_each_other_and_leave_nothing_out(
     assert [len(page) for page in await paged(reader, bytes_max=1)][:7] == [1] * 7
     assert await UnfinishedPages(reader, []).page(None) == ([], None)
     some = await UnfinishedPages(reader, ALL).by_ids([ids[0], ids[5], ended.id])
-    assert [stored.workflow_id for stored in some] == [ids[0], ids[5]]
+    assert [stored.id for stored in some] == [ids[0], ids[5]]
 
 
 async def test_pages_have_the_workflows_of_their_shards_alone(
@@ -88,7 +88,7 @@ async def test_workflow_with_an_earlier_deadline_comes_first(
         pages = await paged(reader, workflows_max=most)
         assert [one for page in pages for one in page] == expected
     some = await UnfinishedPages(reader, ALL).by_ids([flow.id for flow in flows])
-    assert [stored.workflow_id for stored in some] == expected
+    assert [stored.id for stored in some] == expected
 
 
 async def test_page_is_bounded_by_its_nodes(store: LedgerStore, reader: LedgerReader) -> None:

@@ -40,7 +40,7 @@ class HandoverFailed(Exception):
         super().__init__(f"the ledger was not handed over: {reason}")
 
 
-async def hand_over_ledger(settings: Settings, *, machine: str = "", **options: Any) -> str:
+async def hand_over_ledger(settings: Settings, *, machine: str = "") -> str:
     """Replace the ledger's writer by a new process, and end the old one.
 
     Any process of the cluster can call this function. An existing standby is ended first, because
@@ -51,7 +51,6 @@ async def hand_over_ledger(settings: Settings, *, machine: str = "", **options: 
         settings: the settings of the new process.
         machine: Ray's id of the machine for the new process. "": a machine other than the current
             writer's, if there is one.
-        options: Ray options of the new actor, such as `runtime_env`.
 
     Returns: the new actor's name.
 
@@ -64,7 +63,7 @@ async def hand_over_ledger(settings: Settings, *, machine: str = "", **options: 
         machine = next(iter(set(await asyncio.to_thread(working_machines)) - {own}), "")
     name = next(one for one in LEDGERS if one != writer)
     await asyncio.to_thread(end_ledger, name)
-    new = await asyncio.to_thread(make_ledger, name, settings, machine=machine, **options)
+    new = await asyncio.to_thread(make_ledger, name, settings, machine=machine)
     try:
         await wait_until(new, "isStandby", START_TIMEOUT_S)  # (1)
     except HandoverFailed:

@@ -37,15 +37,15 @@ def ensure_ledger(settings: Settings) -> None:
         ensure_actor(LedgerActor, LEDGER, settings_argument(settings))
 
 
-def make_ledger(name: str, settings: Settings, *, machine: str = "", **options: Any) -> Any:
+def make_ledger(name: str, settings: Settings, *, machine: str = "") -> Any:
     """Create a ledger actor and return its handle. It is a standby while another is the writer.
 
     Args:
         name: the one of `LEDGERS` that no actor has.
         settings: the settings of the new actor.
         machine: Ray's id of the machine to which the actor is bound; "": any machine.
-        options: further Ray options of the actor.
     """
+    options: dict[str, Any] = {}
     if machine:
         options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(machine, soft=False)
     return ensure_actor(LedgerActor, name, settings_argument(settings), **options)

@@ -24,7 +24,7 @@ PAGE = 3
 
 def key_of(stored: StoredWorkflow) -> PageKey:
     """Return a workflow's place in the order of pages."""
-    return PageKey(stored.row["deadline_ms"], stored.workflow_id)
+    return PageKey(stored.row["deadline_ms"], stored.id)
 
 
 class ModelRows:
@@ -53,7 +53,7 @@ class ModelRows:
         await self.gate.wait()
         self.ids.append(list(ids))
         self._fail()
-        return [one for one in self._bench.model.unfinished([SHARD]) if one.workflow_id in ids]
+        return [one for one in self._bench.model.unfinished([SHARD]) if one.id in ids]
 
     def _fail(self) -> None:
         if self.failing:

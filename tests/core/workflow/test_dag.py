@@ -35,7 +35,6 @@ def test_defaults() -> None:
     workflow = compiled({"a": {}})
     assert (workflow.intent, workflow.max_runtime_ms, workflow.budget_micro) == ("", 300_000, None)
     assert workflow.allow_fallback_agents
-    assert workflow.trigger_type == "manual"
     node = workflow.nodes["a"]
     assert (node.timeout_ms, node.max_retries, node.requires_verification) == (60_000, 3, False)
     assert (node.target_agent_id, node.allow_broadcast_fallback) == (None, False)
