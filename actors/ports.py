@@ -42,10 +42,10 @@ class Clock(Protocol):
 
 
 class LedgerPort(Protocol):
-    """Submits commands to the ledger, which commits the commands of one payer in their order.
+    """Submits commands to the ledger, which commits each payer's commands in submission order.
 
-    The port refuses no command, because each follows from a step that a machine has decided.
-    `has_room`: says whether the command queue has room for new work of a payer. `payer`: the payer
+    `submit` refuses no command, because each command follows from a step that a machine has taken.
+    `has_room` says whether the command queue has room for new work of a payer. `payer`: the payer
     of the command's workflow, "" for a command without a payer.
     """
 
@@ -69,8 +69,8 @@ class InputSources(Message, frozen=True):
     unverified: str | BlobRef | None = None
 
 
-# The name of a schema whose text is not cached, so that the agent's card must be read. No real
-# schema has this name.
+# Stands for the name of a schema that only the agent's card contains, so the card must be read. No
+# real schema has this name.
 UNREAD_SCHEMA: Final = "unread"
 
 
@@ -78,24 +78,23 @@ class DispatchOrder(Message, frozen=True):
     """One complete request to one agent; any process of the cluster can send it.
 
     `is_verification`: the agent is a verifier; its reply is a verdict on the result of `attempt`.
-    `secret`: the agent's signing secret, None for unsigned dispatches. `payer_did`: the payer in
-    whose turn the order leaves the queue of its agent. `public_key`: verifies the signature of the
-    result, None if the agent has registered no key.
-    `sources`: the sources of the inputs. None if another process has sent the order; then this
-    process can hold, judge and cancel the order, but not send it.
+    `secret`: the agent's signing secret, None for unsigned dispatches. `payer_did`: the payer of
+    the workflow. `public_key`: verifies the signature of the result, None if the agent has
+    registered no key. `sources`: the sources of the inputs. None: the order was sent before a
+    restore. This process can hold, judge and cancel such an order, but cannot send it.
     `key_version`: the stored version of the key from which the attempt's token is derived.
-    `is_cut_short`: the workflow's remaining runtime limits `timeout_ms`, not the node's timeout.
+    `is_cut_short`: `timeout_ms` is the workflow's remaining time, not the node's longer timeout.
     `capability_version`: the version of the capability that the agent's card offers, or "".
-    `ends_ms`: the latest end of the workflow, Unix milliseconds; after it the order is useless.
-    0: the order is useless after `timeout_ms`.
+    `ends_ms`: the deadline of the workflow, Unix milliseconds. The order is useless later. 0: the
+    order is useless `timeout_ms` after its start.
     `input_schema`, `output_schema`: the names of the agent's schemas; "" if it has none,
     `UNREAD_SCHEMA` if its card must be read first.
     `rejected`: the number of the node's verifications before this attempt.
-    `promised_ms`: the time in which the agent promises its reply. A timeout that is shorter is not
-    the agent's fault.
-    `traceparent`: the header of the workflow's publish, None if it had none.
-    `peer`: the terms of an order to a peer, whose clearing account is `agent_did`; None for an
-    order to an agent.
+    `promised_ms`: the time in which the agent promises its reply. The agent is not to blame if it
+    misses a shorter timeout.
+    `traceparent`: the header of the workflow's publish, None if the publish had no such header.
+    `peer`: the terms of an order to a peer; `agent_did` is then the clearing account of the peer.
+    None: an order to an agent.
     """
 
     workflow_id: str
@@ -132,7 +131,7 @@ class DispatchOrder(Message, frozen=True):
 class Contact(Enum):
     """What the end of an order shows about the connection to its agent.
 
-    `UNKNOWN`: nothing, because the order was not sent, was given up, or had too little time.
+    `UNKNOWN`: nothing, because the order was not sent, was cancelled, or had too little time.
     `REACHED`: the agent is reachable. `UNANSWERED`: there was no reply within the payer's timeout,
     or the connection broke. `UNREACHABLE`: no connection could be opened.
     """
@@ -144,14 +143,14 @@ class Contact(Enum):
 
 
 class DispatchPort(Protocol):
-    """Sends orders. Each order gets exactly one final event unless the caller ends it before.
+    """Sends orders. Each order gets exactly one final event, unless the caller ends it first.
 
-    Orders are compared by identity. `waiting`: the number of orders that are queued and not sent.
-    `waiting_of`: the number of these orders of one payer. `abort` ends an order, and sends the
-    agent a cancel notice if the order was sent, even after `AttemptAccepted`. `cancel` ends an
-    order without a notice. `give_up` makes the peer of an order cancel it; the order's final event
-    follows. An accepted order occupies the capacity of its agent until `abort`, `cancel` or
-    `release`. `hold` does the same for an order that was accepted before this process started.
+    Orders are compared by identity. `waiting`: the number of queued orders. `waiting_of`: the
+    number of a payer's queued orders. `abort` ends an order, and sends the agent a cancel notice if
+    the order was sent, even after `AttemptAccepted`. `cancel` ends an order without a notice.
+    `give_up` makes a peer cancel its order; the final event of the order follows. An accepted order
+    occupies the capacity of its agent until `abort`, `cancel` or `release`. `hold` occupies the
+    capacity for an accepted order of a restored workflow.
     """
 
     @property
@@ -175,16 +174,17 @@ class DispatchPort(Protocol):
 class AgentEntry(Message, frozen=True):
     """An agent in the directory: the part of its card that selection and dispatch read.
 
-    `order`: the position in the order of registration, which decides between equal agents.
+    `order`: the number of the agent by its time of registration; it decides between equal agents.
     `prices`: by capability id, and also by the id of a version if the card names a version; None if
     the card has no price. `standing`: the standing bids by capability id. `versions`: the version
     that the card names, by capability id. `input_schemas`, `output_schemas`: the names of the
     schemas, by the ids of capabilities that have one.
     `former_key`: the public key before the current one, valid until `former_until_ms`.
-    `is_trusted`: the agent may verify although the payer did not choose its capability.
-    `accepted_verifiers`: the verifiers that the agent accepts if the payer chooses: "trusted",
-    "any", or DIDs. `promised_ms`: the time in which the agent promises its result, by the ids of
-    capabilities for which the card names one. `private_subnet`, `region`: from the card, or "".
+    `is_trusted`: the agent is a trusted verifier (docs/glossary.md).
+    `accepted_verifiers`: the verifiers that the agent accepts if the payer chooses the verifier
+    capability: "trusted", "any", or DIDs. `promised_ms`: the time in which the agent promises its
+    result, by the ids of capabilities for which the card names one. `private_subnet`, `region`:
+    from the card, or "".
     `peer`: the peer to which this clearing account belongs; None for an agent. `fee_bps`: the fee
     of this deployment on what the peer charges, basis points.
     """
@@ -229,10 +229,10 @@ class AskingPrices:
     """The current prices of a capability.
 
     `registered`: the registered price. `dearest_micro`: the highest fixed price of an agent; None
-    if no agent has a fixed price. `by_token`: the token price of one of the agents that have one.
-    `cheapest_micro`: the lowest fixed price. `positive_micro`: the lowest fixed price above 0. Both
-    are None if there is no such price, and for a node with a target. If a registered price applies,
-    the agents' prices may be None.
+    if no agent has a fixed price. `by_token`: the token price of any one agent; None if no agent is
+    paid by tokens. `cheapest_micro`: the lowest fixed price. `positive_micro`: the lowest fixed
+    price above 0. These two are None if there is no such price, or if the node has a target. If a
+    registered price applies, the agents' prices may be None.
     """
 
     registered: Price | None = None

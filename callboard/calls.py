@@ -1,9 +1,8 @@
 """Requests as data (`Call`), the operations that yield them, and the rules for retrying them.
 
 Rules of this file: no I/O and no choice of HTTP library. An operation is a generator that yields
-`Call`s, receives a `Reply` for each and returns the JSON of the result. `transport.py` drives the
-generator, once for the blocking and once for the asynchronous client. Reference: http.md
-(Endpoints).
+`Call`s, receives a `Reply` for each and returns the JSON of the result. `transport.py` runs the
+generator, in the blocking or the asynchronous client. Reference: http.md (Endpoints).
 """
 
 from __future__ import annotations
@@ -32,10 +31,10 @@ PREFER_WAIT_S_MAX = 60
 AUDIT_PAGE = 1000
 _FIRST_RETRY_DELAY_S = 0.2
 # The largest share by which a random jitter lengthens a pause. Without jitter, callers that were
-# refused at the same time would also return at the same time.
+# refused at the same time would also retry at the same time.
 _JITTER_SHARE = 0.5
 _RETRIED_STATUSES = frozenset({429, 502, 503, 504})
-# A quota stays exceeded until its day ends; no retry delay is that long.
+# A quota stays exceeded until its day ends. No retry delay is so long, so there is no retry.
 _LASTING_CODES = frozenset({"QUOTA_EXCEEDED"})
 
 
@@ -50,7 +49,7 @@ class Call:
         pause_s: how long the client waits before it sends the request, in seconds.
         is_limited: the pause is for a rate limit.
         any_status: a reply with an error status is a result too, not an error.
-        done: the body of the result if a repeated attempt gets 404 and an earlier attempt may have
+        done: the result's body for a repeated attempt that gets 404, if an earlier attempt may have
             removed the record; None: the 404 is an error.
     """
 
@@ -127,7 +126,7 @@ def _answered(
     attempt, is_open, may_be_done = 1, False, False
     while True:
         outcome = yield call
-        # A write without a reply may have been applied. Later attempts cannot change that.
+        # A write without a reply may have been applied. This stays open whatever later attempts do.
         is_open = is_open or (call.is_write and isinstance(outcome, NoReply) and outcome.sent)
         if may_be_done and call.done is not None and _is_nothing_left(outcome):
             return Reply(200, {}, dict(call.done))
@@ -158,7 +157,7 @@ def retry_delay_s(
         call: the call that was sent.
         attempt: how many times the call has been sent, at least 1.
         outcome: the outcome of the latest attempt.
-        jitter: 0 to 1; 0 gives the shortest pause, 1 a pause that is half as long again.
+        jitter: 0 to 1; 0 gives the shortest pause, 1 gives 1.5 times this pause.
     """
     if attempt >= ATTEMPTS_MAX:
         return None
@@ -257,8 +256,8 @@ def publish(
 
     Args:
         manifest: the workflow manifest.
-        wait_s: the seconds, at most 60, for which the service may hold its reply until the workflow
-            ends; the reply then contains the finished record.
+        wait_s: the longest time, at most 60 seconds, for which the service holds its reply until
+            the workflow ends. If it ends in time, the reply contains the finished record.
         idempotency_key: the key to use instead of a new one.
 
     Reference: features.md (Workflows).

@@ -30,7 +30,7 @@ from core.trust.identity.card_signature import signed_registration
 def _ended(published: Published) -> Workflow | None:
     """Return the finished record if the reply to a publish contains it, else None.
 
-    The reply contains it when the publish had a `wait_s` and the workflow ended in that time.
+    The reply contains the record if the publish had a `wait_s` and the workflow ended in this time.
     """
     is_record = "nodes" in published and published.status in replies.FINISHED
     return Workflow(published) if is_record else None
@@ -138,7 +138,7 @@ class _Operations(
             owner = owner_did or own
             if owner is None:
                 raise ValueError("a signed card names its owner: give owner_did")
-            # The time also serves as the card's counter: a newer card has a higher one.
+            # The time also serves as the card's counter: a newer card has a higher counter.
             now_ms = time.time_ns() // 1_000_000
             body = signed_registration(
                 card,
@@ -167,7 +167,7 @@ class Client(Blocking, _Operations[httpx.Client]):
         did: the DID that signs the requests; default: the `did:key` of the private key.
         private_key: the Ed25519 key of that DID, instead of an API key: base64 of its 32 bytes,
             PEM, or the path of a file with one of these. Default: the file that CALLBOARD_DID_KEY
-            names, with the DID in CALLBOARD_DID; this key precedes CALLBOARD_API_KEY.
+            names, with the DID in CALLBOARD_DID; CALLBOARD_API_KEY is then ignored.
         reason: why the caller uses an operator's right, for the audit log; at most 512 characters.
         home: the folder of a local deployment, instead of the default folder.
         timeout_s: the time limit of one request, in addition to the time that the request asks the

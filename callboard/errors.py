@@ -1,4 +1,4 @@
-"""The errors of the client; each class asks the caller for another reaction.
+"""The errors of the client; each class requires a different reaction of the caller.
 
 | Class | Reaction of the caller |
 |---|---|
@@ -127,7 +127,7 @@ class StillRunning(CallboardError):
     """A workflow did not end in the time that the caller wanted to wait."""
 
 
-# Codes that need another class than their status gives.
+# The codes whose class is not the class of their HTTP status.
 _BY_CODE: Mapping[str, type[CallboardError]] = {"INSUFFICIENT_CREDITS": InsufficientCredits}
 _BY_STATUS: Mapping[int, type[CallboardError]] = {
     **dict.fromkeys((400, 405, 406, 413, 415, 422), InvalidRequest),
@@ -139,7 +139,8 @@ _BY_STATUS: Mapping[int, type[CallboardError]] = {
     429: RateLimited,
     **dict.fromkeys((502, 503, 504), Unavailable),
 }
-# After these, a write may have been applied: a proxy or the wait for the ledger timed out.
+# After these statuses and codes, a write may have been applied: a proxy, or the service's wait for
+# the ledger, has timed out.
 _OPEN_STATUSES = frozenset({502, 504})
 _OPEN_CODES = frozenset({"LEDGER_UNAVAILABLE"})
 

@@ -1,8 +1,8 @@
-"""Event streams: the operations that open them, and the parser of what their connections receive.
+"""Event streams: the operations that open them, and the parser of the received bytes.
 
 A stream is read over successive connections. Each connection begins after the last event of the
-previous one, so the reader gets each event once. Like `calls.py`, this file does no I/O. Reference:
-features.md (Streams).
+previous connection, so the reader gets each event once. Like `calls.py`, this file does no I/O.
+Reference: features.md (Streams).
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Any, Final
 from callboard.calls import Attempts, Call, NoReply, Reply, Steps, error_from, segment
 from callboard.replies import AuditEntry
 
-# The longest silence on a stream: the service sends a comment if there are no events.
+# The longest silence on a stream. If there are no events, the service sends a comment.
 SILENCE_S: Final = 15.0
-# The pause between the end of a connection and the next one.
+# The pause between the end of a connection and the start of the next connection.
 _PAUSE_S: Final = 0.25
 _LAST = "lastEventId"
 
@@ -39,7 +39,7 @@ def events(
     workflow_id: str | None = None,
     last_event_id: int | None = None,
 ) -> Steps:
-    """Iterate over the audit entries that the caller may see as they are committed, without end.
+    """Iterate without end over the audit entries that the caller may see, as they are committed.
 
     Args:
         event_type: an event type, or several separated by commas; None: all types.
@@ -68,7 +68,7 @@ def _connections(path: str, query: Mapping[str, str], last_event_id: int | None)
 
 
 class Connections:
-    """The successive connections of one stream, and the parser of the bytes they receive.
+    """The successive connections of one stream, and the parser of the received bytes.
 
     Args:
         attempts: the attempts of the stream's operation.

@@ -95,7 +95,7 @@ def read_seed(private_key: str | Path) -> bytes:
 
 
 def default_home() -> Path:
-    """Return the default deployment's folder: CALLBOARD_HOME, else one in the user's home."""
+    """Return the default deployment's folder: CALLBOARD_HOME, else a folder in the user's home."""
     named = os.environ.get("CALLBOARD_HOME")
     return Path(named) if named else Path.home() / ".local" / "share" / "callboard" / "default"
 
@@ -114,8 +114,8 @@ def locate(
     Args:
         url: the service's address, None to look it up.
         api_key: the caller's API key. If both `api_key` and `did_key` are None, the credential is
-            the key in the file that `CALLBOARD_DID_KEY` names, with the DID `CALLBOARD_DID`; else
-            `CALLBOARD_API_KEY`; else the file `admin.key` of the local deployment.
+            the first of these: the key in the file that `CALLBOARD_DID_KEY` names, with the DID
+            `CALLBOARD_DID`; `CALLBOARD_API_KEY`; the file `admin.key` of the local deployment.
         home: the folder of a local deployment; None: the default folder. With `home` and without
             `url`, the variables are ignored.
         did_key: the key that signs the requests, instead of an API key.

@@ -1,4 +1,4 @@
-"""Exports the audit log, and makes the bundles that prove a node.
+"""Exports the audit log, and makes the bundles that prove the success of a node.
 
 `callboard.verify` checks both offline. docs/proofs.md describes their formats.
 """
@@ -25,8 +25,8 @@ from core.trust.receipts import signed_members
 Json = dict[str, Any]
 # The most audit entries per event type that are searched for an agent's key and card.
 _AGENT_ENTRIES: Final = 100
-# The longest wait for a checkpoint. The service signs one each second if there are new entries, and
-# its health reports a problem if none is signed for this long.
+# The longest wait for a checkpoint. If there are new entries, the service signs a checkpoint each
+# second. Its health reports a problem if new entries stay unsigned for this long.
 _SIGNED_AFTER_S: Final = 60.0
 _PAUSE_S: Final = 0.5
 
@@ -74,9 +74,9 @@ def _lines_of(response: httpx.Response) -> Iterator[bytes]:
 def export_log(client: Client, path: Path) -> tuple[int, int]:
     """Export the audit log up to its newest checkpoint to a file; the last line is the checkpoint.
 
-    If the file holds an export of this log, it is continued after its last complete line.
+    If the file holds an export of this log, the export continues after its last complete line.
 
-    Returns: the number of entries that were added, and the number that the checkpoint covers.
+    Returns: the number of entries added, and the number of entries that the checkpoint covers.
 
     Raises:
         ValueError: the file is no export of this log, or has more entries than the checkpoint

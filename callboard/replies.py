@@ -1,7 +1,7 @@
 """The record types that requests return, named as the schemas in the service's OpenAPI document.
 
-`core/records/api` declares them, and the service generates its document from there. Each `*`
-imports all records of a module. Reference: http.md (Conventions).
+`core/records/api` declares the records, and the service generates its OpenAPI document from them.
+Each `*` imports all records of a module. Reference: http.md (Conventions).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def successful(record: Workflow) -> Workflow:
         waiting = f"workflow {record.id} is {record.status}"
         raise StillRunning(STILL_RUNNING, 200, waiting)
     failed = {name: node.error for name, node in record.nodes.items() if node.error}
-    # Report a node that failed itself, rather than one that failed because of another node.
+    # Prefer a node whose own work failed to a node that failed because of another node.
     first = next((n for n, e in failed.items() if e.get("code") != "UPSTREAM_FAILED"), None)
     error = record.error or (failed[first] if first is not None else {})
     code = str(error.get("code") or record.status.upper())

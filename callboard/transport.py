@@ -1,8 +1,8 @@
-"""Sends the requests of `calls.py` with httpx: a base of both clients, and a subclass for each.
+"""Sends the requests of `calls.py` with httpx: a base class, and a subclass for each client.
 
 Making a TLS context takes 40 ms, because it reads every certificate authority. So each process
-makes one. httpx does not read the environment (proxies, certificates). Reference: http.md
-(Authentication).
+makes only one context. httpx is told not to read the environment (proxies, certificates).
+Reference: http.md (Authentication).
 """
 
 from __future__ import annotations
@@ -273,8 +273,8 @@ def tls_context() -> ssl.SSLContext:
 def tls_context_for(url: str) -> ssl.SSLContext:
     """Return the TLS context for requests to an address.
 
-    For plain HTTP it is a context that trusts no authority. It is quick to make, and if it were
-    used by mistake, it would accept no server.
+    For plain HTTP this is a context that trusts no authority. It is quick to make. If it were used
+    by mistake, it would accept no server.
     """
     return tls_context() if url.lower().startswith("https:") else _trusting_none()
 

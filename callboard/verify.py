@@ -21,13 +21,13 @@ _ENTRY = "action actorDid createdAt eventType hash id payload prevHash targetId 
 _NOTE = re.compile(r"((\S+)\n([1-9][0-9]{0,18})\n(\S{43}=)\n)\n— \2 (\S{91}=)\n", re.ASCII)
 _NAMING = ("agent.registered", "agent.key_rotated", "agent.recovered")  # events with an agent's key
 Checkpoint = namedtuple("Checkpoint", ("size", "root", "origin", "text", "signature"))
-# `signed`: size of the last checkpoint; `key_id`: its signing key; `success`: the node's success.
+# `signed`: size of the last checkpoint. `key_id`: its key's id. `success`: the event of success.
 Log = namedtuple("Log", ("entries", "head_hash", "signed", "key_id"))
 Proof = namedtuple("Proof", ("parts", "key_id", "success"))
 
 
 class NotProven(Exception):
-    """A defect: in audit entry `entry`, or in the checkpoint of size `checkpoint`."""
+    """The file has a defect in audit entry `entry`, or in the checkpoint of size `checkpoint`."""
 
     def __init__(self, why: str, entry: int | None = None, checkpoint: int | None = None) -> None:
         where = f"checkpoint of size {checkpoint}: " if checkpoint else ""
@@ -41,7 +41,7 @@ class Keys(dict[str, bytes]):
     origin = newest = signer = ""
 
     def follow(self, number: int, entry: Mapping[str, Any], first: str) -> None:
-        """Add the signing key that an entry names, if it names one. `first`: the expected first."""
+        """Add the signing key that an entry names, if any. `first`: the first key; "": any key."""
         said = entry["payload"]
         if number > 1:
             if entry["eventType"] != "signing_key.rotated":
@@ -67,7 +67,7 @@ class Keys(dict[str, bytes]):
 
 
 def verify_log(lines: Iterable[bytes], key: str = "", notes: Iterable[str] = ()) -> Log:
-    """Verify a log. `key`: its first key, base64; "": unknown. `notes`: additional checkpoints."""
+    """Verify a log. `key`: its first key, base64; "": any key. `notes`: additional checkpoints."""
     keys, count, head, signed = Keys(), 0, "sha256:" + "0" * 64, 0
     ahead = sorted(map(_checkpoint, notes))
     peaks: list[bytes] = []  # the roots of the complete subtrees, the largest subtree first
@@ -174,7 +174,7 @@ def _leaf(line: bytes, entry: Mapping[str, Any], number: int, head: str) -> byte
 
 
 def _climbed(leaf: bytes, at: int, size: int, hashes: list[bytes]) -> bytes:
-    """Return the root that follows from leaf `at` (from 0) of `size` and its proof (RFC 6962)."""
+    """Return the root of `size` leaves, computed from leaf `at` (from 0) and its RFC 6962 proof."""
     if size <= 1 or not hashes:
         return leaf if (at, size, hashes) == (0, 1, []) else b""
     split = 1 << (size - 1).bit_length() - 1

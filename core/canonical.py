@@ -1,8 +1,8 @@
 """Canonical JSON (RFC 8785, JCS) and the hash over it. Unlike RFC 8785, integers keep all digits.
 
-Nearly all values are encoded by msgspec, which is fast; its forms of some doubles are then
-replaced. `jcs.py` encodes values with keys that msgspec sorts differently, and raises for values
-without a canonical form. Both encoders give the same bytes.
+msgspec, which is fast, encodes nearly all values. Its texts of some doubles are then replaced.
+`jcs.py` encodes values with keys that msgspec sorts differently, and raises for values without a
+canonical form. Both encoders give the same bytes.
 Reference: money.md (Audit chain). Decision requests-json-and-client.
 """
 
@@ -17,14 +17,15 @@ from core.jcs import jcs, number_text
 from core.json_bounds import INTEGER_END
 from core.json_text import write_sorted_json
 
-# JCS sorts keys by UTF-16 units, msgspec by UTF-8 bytes. Only these characters, compared with
-# characters beyond U+FFFF, have another order.
+# JCS sorts keys by UTF-16 units, msgspec by UTF-8 bytes. The two orders differ only between these
+# characters and characters beyond U+FFFF.
 _SORTED_DIFFERENTLY: Final = re.compile("[\ue000-\uffff]")
 # msgspec writes these doubles differently: whole numbers, minus zero, numbers from 10^16 to 10^21
-# and from 10^-6 to 10^-5. From 10^21 on, only the plus of the exponent is missing.
+# and from 10^-6 to 10^-5. From 10^21 on, msgspec only omits the plus of the exponent.
 _EMPTY_FRACTION: Final = re.compile(rb"\.0(?![0-9])")
 _MINUS_ZERO: Final = re.compile(rb"(?<!e)-0(?![.0-9])")
-# Matches without the sign. The lookbehind prevents a search from the middle of each number.
+# The pattern does not include the sign. The lookbehind prevents a search from the middle of each
+# number.
 _OTHER_EXPONENT: Final = re.compile(rb"(?<![0-9.])[0-9]++(?:\.[0-9]++)?e(?:1[6-9]|20|-6)(?![0-9])")
 _UNSIGNED_EXPONENT: Final = re.compile(rb"(?<=[0-9])e(?=[0-9])")
 _TEXT: Final = re.compile(rb'("(?:[^"\\]++|\\.)*+")')
@@ -73,7 +74,7 @@ def hash_text(value: Any) -> str:
 
 
 def _form_of(value: Any) -> int:
-    """Return how msgspec's text of the value differs from the canonical form.
+    """Return how a value must be encoded: `_SAME`, `_ODD` or `_OTHER`.
 
     Types are compared exactly, because msgspec also writes dataclasses, enums and dates, which are
     not JSON values.

@@ -78,9 +78,9 @@ class QuarantineCode(StrEnum):
     """Why a workflow is quarantined: the values of `quarantine.code`. A closed list.
 
     STEP_REFUSED: the ledger could not apply a step. STEP_TOO_SLOW: a step exceeded the statement
-    timeout in a batch of its own. ALREADY_SETTLED: a step pays for a node that is already paid.
-    STEP_FAILED: the owner had an unexpected error in a step of the workflow. NOT_RESTORABLE: the
-    workflow cannot be restored from its rows.
+    timeout in a batch without other commands. ALREADY_SETTLED: a step pays for a node that is
+    already paid. STEP_FAILED: the owner had an unexpected error in a step of the workflow.
+    NOT_RESTORABLE: the workflow cannot be restored from its rows.
     """
 
     STEP_REFUSED = "STEP_REFUSED"
@@ -92,7 +92,7 @@ class QuarantineCode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One problem of an input: the path, the value that was got, and the value expected."""
+    """One problem of an input: the path, the value found there, and the value expected there."""
 
     path: str
     got: str
@@ -100,7 +100,7 @@ class Problem:
 
     @property
     def sentence(self) -> str:
-        """The problem in words. The path is left out if it is that of the whole input."""
+        """The problem in words. The path is omitted if it is the path of the whole input."""
         place = "" if self.path in ("", "$") else f"{self.path}: "
         return f"{place}got {self.got}, expected {self.expected}"
 
@@ -121,7 +121,7 @@ class ProblemList:
         return tuple(self._kept)
 
     def summary(self, of: str) -> str:
-        """Return the sentence of the only problem, or the number of problems and the first one.
+        """Return the sentence of the only problem, or the number of problems and the first problem.
 
         A client that prints `detail` and `errors` leaves out the first problem of `errors`, because
         `detail` ends with it.

@@ -11,7 +11,7 @@ import hashlib
 import uuid
 from typing import Final
 
-# The kind of the keys of commands that are made from a caller's `Idempotency-Key`.
+# The kind of command keys that are made from a caller's `Idempotency-Key`.
 CALLERS_KEY: Final = "http"
 _EVENT_NAMESPACE = uuid.UUID("6f2d7e0a-3f0e-5c7b-9a51-6d1c0a9f4b11").bytes
 
@@ -54,7 +54,7 @@ def canonical_uuid(text: str) -> str | None:
 def event_id(workflow_id: str, node: str, attempt: int) -> str:
     """Return the `eventId` of a dispatch, by which an agent can recognise a repeated dispatch.
 
-    It is the same for the same workflow, node and attempt.
+    The id depends only on the workflow, the node and the attempt.
     """
     # A version 5 UUID. This function is called once per dispatch, and `uuid.uuid5` takes four times
     # as long.
@@ -67,7 +67,7 @@ def event_id(workflow_id: str, node: str, attempt: int) -> str:
 def work_key(workflow_id: str, node: str, agent_did: str, work: str) -> str:
     """Return the `Idempotency-Key` of a dispatch, by which an agent recognises repeated work.
 
-    It is the same for all attempts of a node with the same agent.
+    The key is the same for all attempts of a node with the same agent and the same `work`.
 
     Args:
         work: distinguishes other work of the agent for the same node: verifications, and new work
@@ -83,7 +83,7 @@ def trace_id(workflow_id: str) -> str:
 
 
 def span_id(workflow_id: str, node: str, attempt: int, kind: str = "primary") -> str:
-    """Return the OpenTelemetry span id of an attempt of a node, or of another part of its trace.
+    """Return the OpenTelemetry id of a span: an attempt, or another part of a workflow's trace.
 
     Args:
         attempt: the attempt's number; 0 if the span is no attempt.

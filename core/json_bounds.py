@@ -16,17 +16,17 @@ from typing import Any, Final
 from core.errors import Problem
 
 DEPTH_MAX = 64
-# The escape \u0000. A backslash that is escaped itself, before "u0000", is no such escape.
+# The escape \u0000. An escaped backslash before "u0000" is not part of such an escape.
 _NUL: Final = re.compile(rb"(?<!\\)(?:\\\\)*+\\u0000")
-# A larger integer is rounded by readers that use doubles, and refused by RFC 8785 libraries.
+# Readers that use doubles round a larger integer, and RFC 8785 libraries refuse it.
 INTEGER_MAX = 2**53 - 1
-# The digits that an integer may have, and the first integer that has more.
+# The most digits of an integer, and the smallest positive integer with more digits.
 INTEGER_DIGITS_MAX: Final = 128
 INTEGER_END: Final = 10**INTEGER_DIGITS_MAX
 
 
 def json_problem(value: object) -> Problem | None:
-    """Return the first problem of a value that is no JSON or exceeds a bound; None without one."""
+    """Return the first problem of a value that is not JSON or exceeds a bound; None without one."""
     defect = _first_defect(value, DEPTH_MAX)
     if defect is None:
         return None
@@ -38,8 +38,8 @@ def json_problem(value: object) -> Problem | None:
 class _Defect:
     """A defect, and the steps of the path to it. The last step comes first.
 
-    The steps are collected on the way back from the defect. A path that is built on the way down
-    would cost the length of its keys for every value below.
+    The steps are collected on the way back from the defect. Building the path on the way down would
+    cost the length of the keys above for every value.
     """
 
     got: str

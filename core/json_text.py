@@ -18,14 +18,14 @@ from msgspec import Raw as Raw
 from core.errors import Problem
 from core.json_bounds import INTEGER_DIGITS_MAX, json_problem
 
-# Both raise UnicodeEncodeError for a lone surrogate, and TypeError for a value that JSON does not
-# have. `write_sorted_json` sorts members by the bytes of their names.
+# Both encoders raise UnicodeEncodeError for a lone surrogate, and TypeError for a value that JSON
+# does not have. `write_sorted_json` sorts members by the bytes of their names.
 write_json: Final = msgspec.json.Encoder().encode
 write_sorted_json: Final = msgspec.json.Encoder(order="sorted").encode
 _decode: Final = msgspec.json.Decoder().decode
 
 _NOT_FINITE: Final = "a number is not finite"
-# The problem of a duplicate member: what was got, and what was expected.
+# The problem of a duplicate member: the texts for `got` and `expected`.
 DOUBLED: Final = ("the member twice", "each member of an object once")
 # In any 129 consecutive characters, three are at multiples of 43.
 _STRIDE: Final = 43
@@ -42,8 +42,8 @@ class UnreadNumber(NotJson):
     """An integer of the text has too many digits, or a number is too large for a double.
 
     `problem`: the path of the number. `value`: the text's value with the integer cut to fewer
-    digits; None for a number that is too large for a double. JSON has no limit of digits, so the
-    writer of the text may not know this limit.
+    digits; None for a number that is too large for a double. JSON itself does not limit the digits
+    of a number.
     """
 
     def __init__(self, problem: Problem, value: Any = None) -> None:
@@ -53,7 +53,7 @@ class UnreadNumber(NotJson):
 
 
 def read_json(text: bytes | str) -> Any:
-    """Return the value of a JSON text. Of members with the same name, the last one counts.
+    """Return the value of a JSON text. If an object has a member twice, the last one counts.
 
     Raises:
         NotJson: the text is not JSON, has a lone surrogate or a number that is too large for a
@@ -123,7 +123,7 @@ def doubled_member(text: bytes) -> str | None:
 
 
 def _with_mark(members: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object's members; for a duplicate name, only that name with an invalid value."""
+    """Return an object's members; if a name is duplicate, only this name with an invalid value."""
     value = dict(members)
     if len(value) == len(members):
         return value

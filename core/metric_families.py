@@ -17,8 +17,8 @@ Key = tuple[str, ...]
 class Family(NamedTuple):
     """All series of one name.
 
-    `kind`: counter, gauge or histogram. `name`: for a counter without `_total`, which its samples
-    have.
+    `kind`: counter, gauge or histogram. `name`: the name of a counter has no `_total`, but the
+    names of its samples have it.
     """
 
     name: str
@@ -102,8 +102,8 @@ def note_stage(counters: dict[Key, float], stage: str, took_ms: int) -> None:
     """Add one duration to the histogram of a stage.
 
     Args:
-        took_ms: the duration in milliseconds. A negative one counts as 0: its start and its end may
-            come from different clocks.
+        took_ms: the duration in milliseconds. A negative duration counts as 0, because start and
+            end may come from different clocks.
     """
     buckets = _BUCKETS[stage]
     key, total = buckets[bisect_left(_BOUNDS_MS, took_ms)], (STAGES, stage, SUM)

@@ -59,8 +59,8 @@ def micro_from_credits(value: object) -> int:
 def credits_number(micro: int) -> int | float | str:
     """Return the exact JSON value in credits.
 
-    It is a number within ±10^15 micro-credits. Beyond that, a double would round, so it is a
-    decimal text.
+    The value is a number within ±10^15 micro-credits. Beyond this range a double would round, so
+    the value is a decimal text.
     """
     if abs(micro) > MICRO_MAX:
         return credits_text(micro)
@@ -72,7 +72,7 @@ def credits_number(micro: int) -> int | float | str:
 
 @lru_cache(maxsize=4096)  # few prices, many payments
 def credits_text(micro: int) -> str:
-    """Return micro-credits as a decimal text of credits ("0.05"), as audit entries have it."""
+    """Return micro-credits as a decimal text of credits, such as "0.05"."""
     sign = "-" if micro < 0 else ""
     whole, rest = divmod(abs(micro), MICRO_PER_CREDIT)
     if rest == 0:

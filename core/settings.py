@@ -1,7 +1,7 @@
 """The settings of a deployment, which operators change, in one frozen object.
 
 `serve_app/settings_from_env.py` builds the object once per process. No other module reads the
-environment. Bounds that no operator changes are constants next to their use.
+environment. Bounds that operators do not change are constants next to their use.
 """
 
 from __future__ import annotations
@@ -444,11 +444,11 @@ def known_settings(values: Mapping[str, object]) -> tuple[Settings, tuple[str, .
     Args:
         values: the values by the name of the setting.
 
-    Returns: the settings, and one message for each value that was ignored, because its name is
-    unknown or this version does not accept the value. The default replaces an ignored value.
+    Returns: the settings, and one message for each ignored value. A value is ignored if its name is
+    unknown or if this version does not accept it. The default replaces an ignored value.
 
     Raises:
-        SettingsError: values that are valid one by one contradict each other.
+        SettingsError: values that are valid individually contradict each other.
     """
     known: dict[str, object] = {}
     left_out: list[str] = []

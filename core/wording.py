@@ -14,8 +14,8 @@ from typing import Any, Final
 GOT_CHARS_MAX: Final = 100
 VALUE_CHARS_MAX: Final = 40
 NAMES_MAX: Final = 10
-# The number of known names that are compared with an unknown name. There are fewer settings than
-# this. 50 comparisons take one or two milliseconds, or eight for long names.
+# The number of known names that are compared with an unknown name. There are fewer settings. 50
+# comparisons take one to two milliseconds, or eight for long names.
 COMPARED_MAX: Final = 200
 _COMPARED_CHARS_MAX: Final = 64
 _MEANT_CHARS_MAX: Final = 128
@@ -37,7 +37,7 @@ def kind_of(value: object) -> str:
 
 
 def got_of(value: object) -> str:
-    """Return the `got` of a message: a text or number itself, otherwise the kind of the value."""
+    """Return the `got` of a message: the value if it is a text or number, otherwise its kind."""
     if isinstance(value, str):
         return value[:GOT_CHARS_MAX]
     if isinstance(value, int | float) and not isinstance(value, bool):
@@ -62,13 +62,13 @@ def counted(count: int, noun: str) -> str:
 
 
 def quoted(text: str, chars_max: int = VALUE_CHARS_MAX) -> str:
-    """Return foreign text in quotes, cut, without control characters and surrogates."""
+    """Return foreign text in quotes, cut to a length, without control characters and surrogates."""
     line = _CONTROL.sub(" ", text[: chars_max + 1])
     return f"'{line}'" if len(text) <= chars_max else f"'{line[: chars_max - 1]}…'"
 
 
 def names_text(names: Iterable[str], count: int) -> str:
-    """Return the first `NAMES_MAX` names in quotes, and how many more there are.
+    """Return the first `NAMES_MAX` names in quotes, and the number of further names.
 
     Args:
         count: the number of all names.
@@ -80,8 +80,8 @@ def names_text(names: Iterable[str], count: int) -> str:
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return the end of a message about an unknown name: the most similar known name, or "".
 
-    At most `COMPARED_MAX` names are compared. A name with the same letters and digits, in another
-    spelling, wins over similar names.
+    At most `COMPARED_MAX` names are compared. A name with the same letters and digits (apart from
+    case and separators) wins over similar names.
     """
     compared = list(islice(known, COMPARED_MAX))
     name = name[:_COMPARED_CHARS_MAX]

@@ -1,4 +1,5 @@
-"""Single requests through the egress gate: DID documents, key sets of issuers, model replies.
+"""Sends single requests through the egress gate: for DID documents, key sets of issuers and model
+replies.
 
 Each request has its own connection. Redirects are not followed. This module does not parse the
 documents. Decision signed-requests-and-claims.

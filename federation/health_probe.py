@@ -1,8 +1,8 @@
 """Probes an agent's health: `GET {endpoint}/health`, through the egress gate.
 
-An agent that replies is healthy, even if it does not have this path. Two kinds of replies are
-unhealthy: those with an HTTP status of 500 or more (except 501), and those whose JSON has an
-unhealthy `status`.
+An agent that replies is healthy, even if it does not have this path. There are two exceptions: a
+reply with an HTTP status of 500 or more (except 501), and a reply whose JSON has an unhealthy
+`status`.
 Reference: features.md (Agent interface).
 """
 
@@ -27,9 +27,9 @@ class HealthProbe:
     Each probe has its own connection.
 
     Args:
-        egress_allow: CIDR networks in which agents may be although they are not public.
-        service: the name `<service>` in dispatch paths `/<service>/node`. Some endpoints end with
-            such a path.
+        egress_allow: CIDR networks to which connections are allowed although they are not public.
+        service: the name of this service in dispatch paths `/<service>/node`, with which some
+            endpoints end.
         names: resolves the agents' names; `close` closes it.
         timeout_s: the most time for a whole probe, seconds.
     """
@@ -83,7 +83,7 @@ def health_url(endpoint: str, service: str) -> str:
 
 
 def _is_reply_healthy(body: bytes) -> bool:
-    """Return whether a reply has no unhealthy `status`: it is healthy, unknown or missing."""
+    """Return whether the `status` of a reply is healthy, unknown or missing."""
     try:
         reply = read_foreign_json(body)
     except NotJson:

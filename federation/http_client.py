@@ -5,13 +5,13 @@ once. A new connection needs an asyncio task. The task resolves the name, checks
 the egress gate, and connects. `federation/http_connection.py` handles an open connection. TLS is
 the event loop's own, behind `federation/tls_gate.py`.
 
-What a server can cost is bounded: the time to connect, the total time, the size of the body, the
-size of the decoded body, and the bytes outside the body in proportion to the body. Redirects are
-not followed; a redirect is a reply.
+The cost of a request is bounded: the time to connect, the total time, the size of the body as
+received and as decoded, and the bytes outside the body in proportion to the body. Redirects are not
+followed; a redirect is a reply.
 
-Servers close idle connections, sometimes while a request is on its way to them. So if a pooled
-connection ends before the first byte of a reply, the request is sent again once, on a new
-connection. No other request is repeated, because the server may have acted on it.
+A server may close an idle connection while a request is on its way. So if a pooled connection ends
+before the first byte of a reply, the request is sent again once, on a new connection. In all other
+cases a request is not repeated, because the server may have acted on it.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ KEEP_ALIVE_S: Final = 30.0
 TARGETS_MAX: Final = 4_096
 # The most bytes that one read returns. One callback handles them, in a few milliseconds at most.
 READ_BYTES_MAX: Final = 32 * 1024
-# CPU time of opening a socket, and of the first step of a TLS handshake. The loop spends it in a
-# later turn, so the client deducts it from the time of a turn in advance.
+# CPU time of opening a socket, and of the first step of a TLS handshake. The loop spends this time
+# in a later turn. So the client deducts it from the time of the current turn.
 CONNECT_S: Final = 0.0001
 HELLO_S: Final = 0.0003
 # If the connection to an address takes longer, the next address is tried in parallel.
@@ -91,8 +91,8 @@ class HttpClient:
     """The connections of one process to other servers; must be created inside the event loop.
 
     Args:
-        egress_allow: CIDR networks in which servers may be although they are not public.
-        names: resolves names; the client closes it.
+        egress_allow: CIDR networks to which connections are allowed although they are not public.
+        names: resolves names. `close` closes this resolver too.
         keep_alive_s: how long an idle connection stays in the pool, seconds; 0: there is no pool.
         may_write: returns whether a request may still be sent. It is called after a new connection
             is open, because the permission may have ended while the client connected.
@@ -119,8 +119,7 @@ class HttpClient:
         # All connections share one buffer, because each read is parsed before the next one.
         self.buffer = memoryview(bytearray(READ_BYTES_MAX))
         self.read_turns = ReadTurns()
-        # Separate from `read_turns`. Otherwise no connection could open while replies use up the
-        # time.
+        # Separate from `read_turns`, so that connections can open while replies use up their time.
         self._connect_turns = ReadTurns()
 
     def send(
@@ -145,8 +144,8 @@ class HttpClient:
         """
         server, head = _head(request)
         exchange = Exchange(server, request.reply_bytes_max, done, written, request.payer)
-        # A larger body is not stored until the reply begins, so the request could not be repeated.
-        # It therefore needs a new connection.
+        # A request on a pooled connection may have to be repeated, so its body stays in memory. A
+        # request with a larger body uses a new connection, and is never repeated.
         is_repeatable = request.body is None or len(request.body) <= JOINED_BYTES_MAX
         connection = self._take_idle(server) if is_repeatable else None
         if connection is None:
@@ -362,7 +361,8 @@ def _cause(error: OSError) -> str:
 
 @functools.cache
 def tls_context() -> ssl.SSLContext:
-    """Return the TLS settings and trusted certificates of this process; cached, it takes 40 ms."""
+    """Return the TLS settings and trusted certificates of this process. Cached, because building
+    them takes 40 ms."""
     context = ssl.create_default_context()
     context.options |= ssl.OP_NO_RENEGOTIATION  # so no write has to wait for the server
     # The default version depends on how Python was built: Debian's Python leaves it to OpenSSL.

@@ -1,9 +1,9 @@
 """One connection to a server: sends a request, and parses the reply while it arrives.
 
 The library httptools parses the reply, within the bounds of the request. The read that completes a
-reply also decodes it and calls the callback of the exchange. If replies have used up the time of
-this turn of the loop (`read_turns.py`), this happens in a later turn. This module knows no names
-and addresses.
+reply also decodes the reply and calls the callback of the exchange. If replies have used up the
+time of this turn of the loop (`read_turns.py`), a later turn does both. This module does not
+resolve names.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ IDLE_MAX: Final = 1_024
 IDLE_PER_SERVER_MAX: Final = 256
 # A larger body is written separately from the head, so that it is not copied in memory.
 JOINED_BYTES_MAX: Final = 16 * 1024
-# A reply may have this many bytes outside the body (headers, chunk sizes, trailers), plus as many
-# as the body has. The bound is low because each chunk costs a callback, and a chunk of one byte has
-# 5 bytes of overhead.
+# Outside the body (headers, chunk sizes, trailers) a reply may have this number of bytes plus the
+# number of bytes of its body. The bound is low because each chunk causes a callback, and a chunk of
+# one byte has 5 bytes of overhead.
 OVERHEAD_BYTES_MAX: Final = 64 * 1024
 
 # The headers that callers read, and those that determine the end of the body.
@@ -78,7 +78,7 @@ class HttpReply(Struct, frozen=True):
 
     Args:
         status: the HTTP status.
-        headers: the headers in `_KEPT`, by lower-case name. Of a repeated header, the first value.
+        headers: the headers in `_KEPT`, by lower-case name. A repeated header has its first value.
         body: the decoded body; empty if it could not be decoded.
         coding_problem: why the body could not be decoded; None if it was decoded.
     """
@@ -311,8 +311,8 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, error: Exception | None) -> None:
         """End the exchange, because its connection has ended.
 
-        A reply without a length is now complete. Any other reply has failed. If the request may be
-        repeated, it is sent again instead.
+        If the request may be repeated, it is sent again. Otherwise a reply that began without a
+        length is complete now, and any other reply has failed.
         """
         exchange = self._exchange
         if self._is_waiting:
@@ -435,8 +435,8 @@ class Connection(asyncio.BufferedProtocol):
 class IdleConnections:
     """The pool of a client's idle connections, bounded in number.
 
-    For a server, the most recently used connection is taken first. The connection that was not used
-    for the longest time is closed first. Decision limits-and-admission.
+    `take` returns the most recently used connection to a server. If the pool is full, the least
+    recently used connection is closed. Decision limits-and-admission.
     """
 
     def __init__(self) -> None:

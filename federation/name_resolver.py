@@ -1,8 +1,8 @@
 """Resolves host names with c-ares (`aiodns`), so that a slow name does not delay other names.
 
-Concurrent requests for the same name share one look-up. Addresses are cached for 10 s. The owners
-of agents choose the names, so one payer can have at most 8/9 of the concurrent look-ups
-(`fair_share.py`).
+Concurrent requests for the same name share one look-up. Addresses are cached for 10 s. One payer
+can have at most 8/9 of the concurrent look-ups (`fair_share.py`), because the owners of agents
+choose the names.
 
 A timeout or SERVFAIL counts as a failure of the name only if the name servers have answered another
 look-up in the last 10 s. Otherwise the name servers may be at fault.
@@ -28,10 +28,12 @@ RESOLVED_MAX: Final = 4_096
 ADDRESSES_MAX: Final = 16
 # The capacity for concurrent look-ups (`has_room`); a look-up needs a few kilobytes.
 LOOKUPS_ROOM: Final = 1_024
-# The timeout of the first try. c-ares doubles it for each further try; together 10 to 15 s.
+# The timeout of the first try. c-ares doubles it for each further try. All tries together take 10
+# to 15 s.
 TRY_S: Final = 0.25
 TRIES: Final = 6
-# c-ares caches each answer for its TTL, without a bound. It is replaced after this many look-ups.
+# c-ares caches each answer for its TTL, without a bound. So the resolver is replaced after this
+# number of look-ups.
 CACHED_MAX: Final = 1_024
 # For this time after an answer, the name servers are assumed to work.
 ANSWERED_S: Final = 10.0
@@ -126,7 +128,8 @@ class NameResolver:
         self._held.remove(payer)
         del self._lookups[key]
         if not lookup.cancelled():
-            # asyncio logs an error that nobody has read. All callers may have been cancelled.
+            # Reads the error, because all callers may have been cancelled. asyncio logs errors that
+            # are not read.
             lookup.exception()
 
     async def _look_up(self, key: _Key, ares_: aiodns.DNSResolver) -> Sequence[ResolvedAddress]:

@@ -2,9 +2,9 @@
 
 In one turn the loop reads every connection that has data. Hundreds of replies can arrive at once:
 to handle 512 replies of 16 KB each in one turn took 2.2 s. So replies have a limited time per turn.
-If it is used up when a reply is complete, the reply is handled in a later turn, round robin over
-payers. The same holds for decrypting TLS. New connections have a separate time per turn; they get
-it in the order of their requests. This module knows no sockets.
+If this time is used up when a reply is complete, a later turn handles the reply, round robin over
+payers. Decrypting TLS uses the same time. New connections have a separate time per turn, in the
+order of their requests. This module knows no sockets.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Final, Protocol
 
 from core.market.sharing.fair_queue import FairQueue
 
-# The time per turn. It is less than a third of the longest turn that is allowed, because a turn can
-# take three times as long: it may contain the rest of the previous time, and the last piece of work
-# may begin just before the time ends and last as long again.
+# The time per turn. A turn can take three times as long: it may contain the rest of the previous
+# time, and its last piece of work may exceed the time. So this is less than a third of the longest
+# allowed turn.
 TURN_S: Final = 0.003
 
 
@@ -47,14 +47,16 @@ class ReadTurns:
     def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
         self._loop = asyncio.get_running_loop()
         self.now_s = now_s
-        # When the time of the current turn ends. Before this, a read only has to compare the clock.
+        # When the time of the current turn ends. Until then a connection only compares the clock
+        # with it.
         self.ends_s = 0.0
         self._waiting: FairQueue[Reading, Reading] = FairQueue()
         # The call of `_go_on` in the loop's next turn; None if it is not scheduled.
         self._next: asyncio.Handle | None = None
 
     def is_used_up(self) -> bool:
-        """Return whether this turn has no time left; start its time if that has not begun."""
+        """Return whether this turn has no time left. The first call in a turn starts the time of
+        the turn."""
         if self.now_s() < self.ends_s:
             return False
         if self._next is not None:

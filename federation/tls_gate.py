@@ -1,4 +1,4 @@
-"""Bounds what a server can cost by TLS: the bytes of a session, and the time in a turn of the loop.
+"""Bounds the cost of TLS with a server: the bytes of a session, and the time per turn of the loop.
 
 The event loop's TLS protocol reads up to 256 KiB of a connection at once and decrypts it. A server
 can send any number of TLS messages without payload, and each message of 27 bytes costs 20 us. So a
@@ -16,8 +16,8 @@ from federation.read_turns import ReadTurns
 
 # The most bytes that are read and decrypted at once.
 SESSION_STEP_BYTES: Final = 4 * 1024
-# The bounds of a session's bytes that are not payload (handshake, tickets, key updates): a fixed
-# number, and a number per payload byte. Each record has at least 22 bytes besides its payload.
+# The maximum of a session's bytes that are not payload (handshake, tickets, key updates): a fixed
+# number plus a number per payload byte. Each record has at least 22 bytes besides its payload.
 SESSION_BYTES_MAX: Final = 32 * 1024
 SESSION_BYTES_PER_BYTE: Final = 8
 

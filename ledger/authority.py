@@ -12,23 +12,26 @@ from ledger.commands import Command
 
 
 class Authority(Message, frozen=True):
-    """A single right that was used, and the reason that the caller gave, "" for none."""
+    """The single right that permitted a command. `reason`: the caller's reason, or ""."""
 
     right: str
     reason: str = ""
 
 
 class SignedBy(Message, frozen=True):
-    """A DID's signature over the request, made with this public key (base64 of 32 bytes)."""
+    """The caller's credential is a DID's signature over the request.
+
+    `public_key`: the key that verifies the signature, base64 of 32 bytes.
+    """
 
     did: str
     public_key: str
 
 
 class OpenedBy(Message, frozen=True):
-    """An API key.
+    """The caller's credential is an API key.
 
-    `key_id`: its id. `key_hash`: SHA-256 of the secret in the request, b"" if it is not checked.
+    `key_hash`: SHA-256 of the secret in the request; b"": the secret is not checked.
     """
 
     key_id: str
@@ -41,9 +44,9 @@ Credential = SignedBy | OpenedBy | None
 
 
 class PermittedCommand(Command, frozen=True, kw_only=True):
-    """A command that callers may cause.
+    """A command that can result from a caller's request.
 
-    `actor_did`: the caller in the audit entry. `authority` None: no single right was needed.
+    `actor_did`: the actor in the audit entry. `authority` None: no single right was needed.
     """
 
     actor_did: str
@@ -51,9 +54,9 @@ class PermittedCommand(Command, frozen=True, kw_only=True):
 
 
 class AuthorizedCommand(PermittedCommand, frozen=True, kw_only=True):
-    """A command that a caller gives. `Call.authorized` of the API fills in what depends on the
-    caller: the actor, whether it is an administrator, the authority and the credential. It also
-    fills in the key, unless the command type has a key of its own.
+    """A command that a caller gives. `Call.authorized` of the API fills in the fields that depend
+    on the caller: the actor, `is_admin`, the authority and the credential. It also fills in the key
+    if the command has none.
     """
 
     key: str = ""

@@ -1,7 +1,7 @@
-"""Large results, stored once under their hash: before any row refers to them, checked when read.
+"""Stores large results under their hash, and checks the hash of each result that it reads.
 
-The commit waits for the disk, because audited rows refer to the results. The role may only insert,
-so stored results cannot change.
+A result is stored before any row refers to it. Its commit waits for the disk, because audited rows
+refer to it. The role may only insert, so a stored result cannot change.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The version of this code, which the schema may require (`callboard.compatibility`).
 
-It rises by one with every release whose code writes rows that earlier code must not meet. A `post`
-migration of that release then requires the version. Decision postgres.
+It rises by one with each release that writes rows which earlier code cannot handle. A `post`
+migration of such a release requires its version. Decision postgres.
 """
 
 from __future__ import annotations

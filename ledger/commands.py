@@ -1,9 +1,9 @@
 """The base class of the ledger's commands, and their outcomes.
 
-A command is a plain value that the writer turns into rows. A repeated key returns the first
-outcome, even if it is a rejection. Each command is declared in the file of its feature, and
-`@plans(…)` above its plan says how it is handled. Nothing here knows SQL or Ray. Reference:
-money.md (Settlement, Rules that the database enforces, Commands and keys).
+A command is a plain value that the writer turns into rows. A command with a stored key gets the
+first outcome of the key, even if it is a rejection. Each command is declared in the file of its
+feature. `@plans(…)` above its plan says how the writer handles it. Reference: money.md (Settlement,
+Rules that the database enforces, Commands and keys).
 """
 
 from __future__ import annotations
@@ -20,23 +20,24 @@ from core.message import Message
 class Command(Message, frozen=True, kw_only=True):
     """A requested change of the ledger.
 
-    `key`: the idempotency key. If a command has `request_hash`, another command with the same key
-    repeats it only if the hashes are equal. A command with `shard_epoch` belongs to a workflow: it
-    is stale unless its `member` holds the workflow's shard in that epoch.
+    `key`: the idempotency key. If the command has `request_hash`, a command with the same key is a
+    repeat only if its hash is equal. A command with `shard_epoch` belongs to a workflow. It is
+    stale unless its `member` holds the workflow's shard in that epoch.
     """
 
     key: str
 
 
 def request_hash_of(command: Command) -> bytes | None:
-    """Return the hash that a repeat must have too, None if the key alone identifies the command."""
+    """Return a command's request hash, which a repeat must have too; None: the key alone
+    decides."""
     request_hash: bytes | None = getattr(command, "request_hash", None)
     return request_hash
 
 
 class OutcomeStatus(StrEnum):
-    """How a command ended. `STALE`: its member does not hold the shard in its epoch; nothing is
-    stored, and the command must not be sent again."""
+    """How a command ended. `STALE`: the member that sent it does not hold the shard in its epoch.
+    Nothing is stored, and the member must not send the command again."""
 
     APPLIED = "applied"
     REPEATED = "repeated"

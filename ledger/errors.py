@@ -1,4 +1,4 @@
-"""The errors of a commit without outcomes, one per way in which the caller can react.
+"""Exceptions of a commit that returns no outcomes. Callers react differently to each class.
 
 Reference: money.md (Commands and keys). Decision ledger-writer.
 """
@@ -7,12 +7,13 @@ from __future__ import annotations
 
 
 class LedgerUnavailable(Exception):
-    """The connection is lost and the batch's outcome unknown: reopen, and repeat with the same
-    keys.
+    """The database cannot be used now, and the outcome of a batch is unknown. Reopen the store, and
+    repeat the commands with their keys.
 
     Args:
         reason: what failed.
-        is_servers: no command can be the cause: another session's lock, a full disk, a shutdown.
+        is_servers: the server is the cause, so no command can be: another session's lock, a full
+            disk, a shutdown.
     """
 
     def __init__(self, reason: str, is_servers: bool = False) -> None:
@@ -25,7 +26,8 @@ class LedgerUnavailable(Exception):
 
 
 class SchemaTooNew(LedgerUnavailable):
-    """The schema requires newer code than this. Nothing was opened, and no writer was fenced off.
+    """The schema requires newer code than this. The store was not opened, and no writer was fenced
+    off.
 
     Args:
         needed: the minimum version of code that the schema requires.
@@ -38,7 +40,8 @@ class SchemaTooNew(LedgerUnavailable):
 
 
 class BatchRefused(Exception):
-    """A batch was rolled back because of one of its commands; the store is as it was before.
+    """A batch was rolled back because of one of its commands. The store can be used for the next
+    batch.
 
     Args:
         reason: what failed.
@@ -59,4 +62,4 @@ class LedgerIntegrityError(Exception):
 
 
 class LedgerFenced(LedgerIntegrityError):
-    """Another writer has taken over: this one cannot write any more."""
+    """Another writer has taken over: this writer cannot commit any more."""

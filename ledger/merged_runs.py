@@ -1,5 +1,5 @@
-"""Runs a background task at most once at a time; requests during a run are merged into one more
-run.
+"""Runs a background task, never twice at the same time. Requests during a run are merged into one
+following run.
 
 This file does not know what the task does.
 """

@@ -87,7 +87,7 @@ def migrate(url: str, *, phase: str = "post", versions: Path | None = None) -> s
         url: `postgresql://…` of a role that owns the database; it needs CREATEROLE unless the three
             roles exist.
         phase: `pre`: stop before the first migration that must wait until the previous release has
-            ended; `post`: also apply these, and drop unused commit functions.
+            ended; `post`: apply all migrations, and drop commit functions that no process uses.
         versions: the folder of the migrations, for tests.
 
     Raises:
@@ -141,7 +141,8 @@ def check_rollable(url: str, *, versions: Path | None = None) -> None:
 
 
 def _missing(connection: sqlalchemy.Connection, scripts: ScriptDirectory) -> list[Script]:
-    """Return the migrations that the schema lacks, in order; none if newer code has migrated it."""
+    """Return the migrations that the schema lacks, in order; an empty list if the schema is
+    newer."""
     current = _revision(connection)
     known = {script.revision for script in scripts.walk_revisions()}
     if current is None or current in known:
@@ -195,8 +196,8 @@ def _config(versions: Path | None) -> Config:
 
 
 def _lock(connection: sqlalchemy.Connection) -> None:
-    """Wait for a running migration. It polls in short transactions, because CREATE INDEX waits for
-    every open snapshot."""
+    """Take the migration lock; wait while another migration holds it. This function polls in short
+    transactions, because CREATE INDEX waits for every open snapshot."""
     try_lock = sqlalchemy.text("SELECT pg_try_advisory_lock(:key)")
     while not connection.scalar(try_lock, {"key": _MIGRATION_LOCK}):
         connection.commit()
@@ -212,7 +213,7 @@ def _revision(connection: sqlalchemy.Connection) -> str | None:
 
 
 def _is_ahead(scripts: ScriptDirectory, current: str) -> bool:
-    """Say whether newer code has migrated the database; revisions are numbered."""
+    """Say whether a revision is newer than all revisions that this code knows."""
     known = {script.revision for script in scripts.walk_revisions()}
     return current not in known and current > max(known)
 

@@ -1,7 +1,7 @@
 """Leases of calls for rate limits, written by the operational role without audit entries.
 
-The role has no right on audited tables. `synchronous_commit` is off: a crash may lose the newest
-counts of calls. Reference: http.md (Request limits).
+The role has no right on audited tables. `synchronous_commit` is off, so a crash may lose the newest
+counts. Reference: http.md (Request limits).
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from ledger.schema import typed
 
 # The length of a window.
 WINDOW_MS: Final = 60_000
-# A statement reads the clock before it waits for the row's lock. A statement with a later time may
-# have begun the window meanwhile, by at most this much.
+# A statement reads the clock before it waits for the row's lock. Meanwhile another statement may
+# begin a window that starts later than that time. This is the maximum difference.
 _OVERTAKEN_MS = 1_000
 # A window begins with its first call. The granted calls are computed while the row is locked, by
-# the database's clock, which all replicas share. If that clock is set back further than the
-# tolerance, a new window begins.
+# the database's clock, which all replicas share. If that clock is set back by more than
+# `_OVERTAKEN_MS`, a new window begins.
 _TAKE = sql.text(
     """
     INSERT INTO callboard.rate_lease AS r (principal, class, window_ms, used, granted)
@@ -52,7 +52,8 @@ _TAKE = sql.text(
 
 @dataclass(frozen=True, slots=True)
 class RateBlock:
-    """Calls leased from a window; `used`: all calls leased so far; `ends_in_ms`: its rest."""
+    """A lease of calls. `used`: all calls leased in the window so far. `ends_in_ms`: the time until
+    the window ends."""
 
     calls: int
     used: int
@@ -76,7 +77,7 @@ class OperationalStore(OperationalPool):
         """Lease up to `wanted` calls of the principal's current window of a rate class.
 
         Args:
-            limit: calls per window; the sum of all leases in a window never exceeds it.
+            limit: maximum calls per window, for all leases together.
             at_ms: the time, Unix milliseconds; None: the database's time.
         """
         values = {

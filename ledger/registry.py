@@ -32,5 +32,5 @@ _UNKNOWN: Final = CommandKind(_refuse_unknown)
 
 
 def kind_of(command: Command) -> CommandKind:
-    """Return how a command is handled; the plan of an unknown type raises TypeError."""
+    """Return how the writer handles a command. For an unknown type the plan raises TypeError."""
     return KINDS.get(type(command), _UNKNOWN)

@@ -16,10 +16,12 @@ import sqlalchemy as sql
 from ledger.connections.old_rows import OldRows
 from ledger.connections.pools import OperationalPool
 
-# Maximum rows per removing statement; it also ends with the row that exceeds the bytes.
+# A removing statement deletes at most `SWEPT_ROWS_MAX` rows. It stops after the row with which
+# their size reaches `SWEPT_BYTES_MAX`.
 SWEPT_ROWS_MAX: Final = 500
 SWEPT_BYTES_MAX: Final = 4 * 1024 * 1024
-# The stored reply of a request that failed with an unknown outcome: a repeat runs it again.
+# Stored instead of a reply when the outcome of the request is unknown: a repeat executes the
+# request again.
 OUTCOME_UNKNOWN: Final = b""
 
 _NOW: Final = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
@@ -32,7 +34,8 @@ _OPEN: Final = sql.text(
     RETURNING request_hash, reply, xmax = 0 AS is_new
     """
 ).bindparams(sql.bindparam("kept_ms", type_=sql.BigInteger))
-# The first reply stays. The row may be absent, because a refused repeat has deleted it.
+# A stored reply is not replaced. The row may be absent, because a refused repeat may have deleted
+# it.
 _KEEP: Final = sql.text(
     f"""
     INSERT INTO callboard.http_reply AS r (principal, key, request_hash, reply, expires_ms)
@@ -46,7 +49,8 @@ _DROP: Final = sql.text(
     "DELETE FROM callboard.http_reply WHERE principal = :principal AND key = :key"
     " AND coalesce(reply, '') = ''"
 )
-# Rows that another replica removes or a caller uses are skipped until the next time.
+# Rows that are locked by another replica or by a request are skipped; a later statement removes
+# them.
 _SWEEP: Final = sql.text(
     f"""
     WITH old AS MATERIALIZED (
@@ -71,7 +75,8 @@ _SWEEP: Final = sql.text(
 def removal_of_replies() -> sql.TextClause:
     """Return the statement that removes the oldest expired replies.
 
-    It removes at most `SWEPT_ROWS_MAX`, and ends with the reply that exceeds `SWEPT_BYTES_MAX`.
+    It removes at most `SWEPT_ROWS_MAX` replies, and stops after the reply with which their size
+    reaches `SWEPT_BYTES_MAX`.
     """
     return _SWEEP.bindparams(
         sql.bindparam("rows_max", SWEPT_ROWS_MAX, type_=sql.Integer),
@@ -81,10 +86,10 @@ def removal_of_replies() -> sql.TextClause:
 
 @dataclass(frozen=True, slots=True)
 class KeptReply:
-    """The row of a key.
+    """The row of an idempotency key.
 
-    `reply` None: the first call has no reply yet. `is_new`: the row did not exist and now belongs
-    to this call, which must store a reply in it or delete it.
+    `reply` None: the first request with the key has no reply yet. `is_new`: the row did not exist.
+    The caller must then store a reply in it (`keep`) or delete it (`drop`).
     """
 
     request_hash: bytes
@@ -124,7 +129,8 @@ class ReplyStore(OperationalPool):
         """Reserve a key for a request, or return its row if it exists.
 
         Args:
-            principal: the owner of the key; equal keys of two principals are different keys.
+            principal: the caller who chose the key. Equal keys of two principals are different
+                keys.
             request_hash: the hash that a repeat must have too.
 
         Raises:
@@ -146,7 +152,7 @@ class ReplyStore(OperationalPool):
         await self.rows(_KEEP, {**values, "reply": reply, "kept_ms": self._kept_ms})
 
     async def drop(self, principal: str, key: str) -> None:
-        """Free the key of a request that changed nothing; a stored reply stays.
+        """Delete the row of a request that changed nothing, unless it has a reply.
 
         Raises:
             ServiceError: LEDGER_UNAVAILABLE.

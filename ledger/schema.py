@@ -1,6 +1,6 @@
-"""The tables in SQLAlchemy, for reads only; the forms of a database address; session options.
+"""SQLAlchemy tables for reads, the two forms of a database URL, and options of database sessions.
 
-`ledger/tables/` describes the columns, and is also the source of writes and DDL. Each described
+The columns come from the descriptions in `ledger/tables/`, as writes and DDL do. Each described
 table is an attribute of this module. Reference: money.md (Entries, Rules that the database
 enforces).
 """

@@ -61,9 +61,9 @@ def service_version() -> str:
 
 
 def all_operations() -> tuple[Operation, ...]:
-    """Return all operations that the modules of `operations` declare, those of workflows first.
+    """Return all operations that the modules of `operations` declare, workflow operations first.
 
-    The router tries the routes in this order, and operations on workflows are the most frequent.
+    The router tries the routes in this order, and requests for workflows are the most frequent.
     """
     found = walk_packages(operations.__path__, f"{operations.__name__}.")
     names = sorted((one.name for one in found), key=lambda name: name != workflows.__name__)

@@ -1,7 +1,7 @@
 """The Ray Serve application: the replicas of the API, and their number.
 
-Besides the programs of the supervisor that deploy and upgrade it, only this file of the package
-imports Ray. `serve_app/api.py` handles a replica's requests.
+In `serve_app`, only this file and two programs of the supervisor (`deploy.py`, `upgrade.py`) import
+Ray. `serve_app/api.py` handles a replica's requests.
 """
 
 from __future__ import annotations
@@ -58,13 +58,15 @@ from serve_app.settings_from_env import read_settings
 REPLY_KEPT_S: Final = 86_400
 
 APPLICATION = "callboard"
-# How long a lost machine counts for the number of replicas. It must be longer than Serve needs to
-# notice that the machine's replicas have ended. Else Serve, to reduce the number, might end the
-# replicas of a live machine.
+# How long a lost machine still counts for the number of replicas. Serve must notice within this
+# time that the machine's replicas have ended. Otherwise Serve might end replicas of a live machine
+# to reduce the number.
 REPLICAS_KEPT_S = 60.0
-# Key of the policy's state: when each machine was last seen, by the controller's monotonic clock.
+# The key in the policy's state for the times at which the machines were last seen, by the
+# controller's monotonic clock.
 _SEEN_S = "seenS"
-# The smallest share of a resource that Ray supports, so that it never limits the replicas.
+# The share of `API_RESOURCE` that a replica takes. It is the smallest share that Ray supports, so
+# that the resource never limits the number of replicas.
 _SHARE_OF_API = 0.0001
 # Serve replaces a replica after three failed health checks in a row. A check fails after 10 s by
 # default. No step of a replica's event loop takes that long, even on a machine under full load.
@@ -131,9 +133,9 @@ def build(settings: Settings) -> Any:
     settings = replace(settings, serve_replicas=settings.on_machine(cores).serve_replicas)
     check_s = settings.serve_silence_ms / FAILED_CHECKS / 1_000
     # No CPUs are reserved, because replicas mostly wait, and a machine with two cores must also run
-    # the actors. `serve_app/callers/admission.py` bounds the open requests of a replica and refuses
-    # more. Serve's own bound (`max_ongoing_requests`) would let requests wait instead. It is so
-    # high that it is never reached first, even if all event streams are open.
+    # the actors. `serve_app/callers/admission.py` limits the open requests of a replica and refuses
+    # further requests. Serve's own limit (`max_ongoing_requests`) would let requests wait instead.
+    # It is so high that it is never reached first, even if all event streams are open.
     deployment: Any = serve.deployment(
         serve.ingress()(ApiDeployment),
         name="api",
@@ -183,8 +185,8 @@ def replicas_wanted(context: AutoscalingContext) -> tuple[int, dict[str, Any]]:
     """Return the number of replicas for all machines, and the policy's new state.
 
     Serve's controller calls this function. A lost machine still counts for `REPLICAS_KEPT_S`. A
-    machine that Ray drains does not count. Otherwise Serve would need another machine for its
-    replicas.
+    machine that Ray drains does not count. Otherwise Serve would request another machine for the
+    replicas of the drained machine.
 
     Args:
         context: the deployment's state; its lower bound is the number of replicas per machine.

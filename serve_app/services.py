@@ -70,8 +70,8 @@ class Services:
     counters: Counter[Key] = field(default_factory=Counter)
     bounds: RequestBounds = field(default_factory=RequestBounds)
     names: NameResolver = field(default_factory=NameResolver)
-    # Serialises the invoices of each payer: concurrent requests would compute the same sums, but
-    # only one of them can issue the invoice.
+    # Serialises the invoice requests of each payer. Concurrent requests would compute the same
+    # sums, but only one request can issue the invoice.
     invoicing: KeyedLocks[str] = field(default_factory=KeyedLocks)
     # The region, counts and offers that this deployment's heartbeats to its peers contain.
     own_state: CachedAnswer[dict[str, Any]] = field(init=False)
@@ -100,12 +100,12 @@ class Services:
 
     @property
     def reader(self) -> LedgerReader:
-        """Reads committed rows directly from Postgres."""
+        """The reader of committed rows in Postgres."""
         return self.gateway.reader
 
     @property
     def reads(self) -> WorkflowReads:
-        """Reads single workflows; the reads of concurrent requests are one query."""
+        """The reader of single workflows. It reads for concurrent requests with one query."""
         return self.gateway.reads
 
     def now_ms(self) -> int:
@@ -117,20 +117,20 @@ class Services:
         return time.monotonic_ns() // 1_000_000
 
     def new_id(self) -> str:
-        """Return a new id; ids sort by their time."""
+        """Return a new id. Ids sort by their creation time."""
         return uuid7(at_ms=self.now_ms(), entropy=os.urandom(10))
 
     def new_workflow_id(self) -> str:
-        """Return the id of a new workflow, in a shard of an owner that is near and has capacity."""
+        """Return a new workflow id, in a shard whose owner process is near and has capacity."""
         workflow_id = self.new_id()
         return self.gateway.owners.place(workflow_id) or workflow_id
 
     async def to_the_end(self, work: Coroutine[Any, Any, T]) -> T:
         """Run work to its end, even if the client of the request disconnects.
 
-        Serve cancels the handler of a held reply when the client disconnects (decision
-        fairness-and-long-work). The work is shielded from that, so a command that was sent gets its
-        reply, and the steps after it are done.
+        Ray Serve cancels the handler of a waiting request when the client disconnects (decision
+        fairness-and-long-work). The work is shielded from this cancellation. So the handler gets
+        the reply to a command that it has sent, and does the steps after the command.
         """
         task = asyncio.ensure_future(work)
         self._unfinished.add(task)
@@ -141,12 +141,12 @@ class Services:
         """Return why the egress policy denies agents at this host, None if it allows them.
 
         A name is resolved, and all its addresses are checked. A name that cannot be resolved is
-        allowed, because the address is checked again at each connect.
+        allowed, because each connection checks the address again.
 
         Args:
             host: a name or an address.
             port: the port.
-            payer: the DID whose share of concurrent look-ups this one counts in.
+            payer: the DID under which this name look-up counts.
         """
         try:
             async with asyncio.timeout(_RESOLVE_TIMEOUT_S):

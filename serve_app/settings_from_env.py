@@ -37,7 +37,7 @@ _NOT_SETTINGS = {
     "CALLBOARD_DID_KEY",
     DEPLOYMENT_MARK,
 }
-# The variable with the id of this machine at an autoscaler, and all variables with which an
+# The variable with the id that an autoscaler gave this machine, and all variables with which an
 # autoscaler configures Ray.
 AUTOSCALERS_MACHINE = "RAY_CLOUD_INSTANCE_ID"
 AUTOSCALERS_NAMES = frozenset(
@@ -147,8 +147,8 @@ def read_settings(environment: Mapping[str, str] | None = None) -> Settings:
 def child_environment(extra: Mapping[str, str]) -> dict[str, str]:
     """Return the environment for a process of the deployment.
 
-    Ray's variables in a user's shell are for another cluster, so they are omitted. The variables
-    with which an autoscaler describes this machine are kept.
+    The variables of Ray in this process's environment are omitted: a user may have set them for
+    another cluster. The variables with which an autoscaler describes this machine are kept.
 
     Args:
         extra: variables to add.
@@ -183,7 +183,7 @@ def settings_as_environment(loaded: LoadedSettings, **changed: str) -> dict[str,
 
 
 def masked(name: str, value: object) -> object:
-    """Return a value for people, in which secrets are replaced by asterisks."""
+    """Return a setting's value for display. A secret is masked; of a URL, only the password is."""
     if not is_secret(name) or value == "":
         return value
     if isinstance(value, str) and "://" in value:

@@ -1,4 +1,4 @@
-"""Health check of one process: calls `ping`, and if that is late, reads the progress counter.
+"""Health check of one process: calls `ping`; if `ping` is late, reads the progress counter.
 
 This module only makes the calls; `actors/cluster/process_watch.py` judges the answers. Decision
 process-liveness-and-standby.
@@ -17,8 +17,9 @@ log = logging.getLogger("callboard.timekeeper")
 
 ANSWER_TIMEOUT_S: Final = 2.0
 
-# The answer of a process: its counters (dict). If `ping` is late, only the progress counter (int),
-# which another thread of the process returns. None if there is no answer at all.
+# The answer of a process to a health check. dict: `ping` returned these counters in time. int:
+# `ping` was late, and another thread of the process returned this progress counter. None: neither
+# call was answered.
 Answer = dict[str, Any] | int | None
 
 
@@ -53,7 +54,7 @@ def is_silent(name: str, silence: Silence, answer: Answer, now_ms: int) -> bool:
 
     Args:
         name: the name of the process, for log messages.
-        silence: the state of this process's silence.
+        silence: the previous answers and missed checks of this process; this function updates it.
         answer: the result of `ask`.
         now_ms: the time of a monotonic clock, milliseconds.
     """

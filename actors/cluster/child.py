@@ -1,9 +1,10 @@
 """The handle of a workflow's own process (`CALLBOARD_ISOLATION=dedicated`).
 
-Implements `actors.cluster.dedicated.Child` with an actor handle, without decisions. Ray reports an
-actor as dead as soon as Ray is called to end it. But the process runs on for a moment, or for
-longer if it is stopped (SIGSTOP). The parent works under the same epoch, so it waits until the
-process itself has ended. Both run on the same machine. Decision workflow-owners-and-shards.
+Implements `actors.cluster.dedicated.Child` with an actor handle; makes no decisions. `ray.kill`
+marks an actor as dead at once, but the actor's process may run on for a moment. A process that is
+stopped by SIGSTOP runs on for longer. The parent uses the same epoch as its child, so the parent
+waits until the child's process has ended. Parent and child run on the same machine.
+Decision workflow-owners-and-shards.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ class ActorChild:
 
     def __init__(self, actor: Any) -> None:
         self._actor = actor
-        # A pidfd: unlike the process id, it never refers to a later process. None before the first
-        # request, when the child drives nothing yet, and after the end of the process.
+        # The pidfd of the child's process. Unlike a process id, it is never reused for a later
+        # process. None before the first request and after the end of the process.
         self._process: int | None = None
         self._is_ending = False
 
@@ -44,8 +45,8 @@ class ActorChild:
             if self._process is None:  # a concurrent request may have opened it
                 self._process = os.pidfd_open(pid)
         bodies = [REQUESTS.encode(request) for request in batch]
-        # Sent as a bulk, because a bulk has no late replies. The gateway would ask the parent for
-        # a late reply, but the reply's token would be valid only at the child.
+        # `handle` could answer with the token of a late reply. The gateway would send the token to
+        # the parent, but it is valid only at the child. `handle_bulk` returns no tokens.
         return [decode_reply(body) for body in await self._actor.handle_bulk.remote(bodies)]
 
     async def finished(self, watcher: str) -> Mapping[str, bytes | None]:

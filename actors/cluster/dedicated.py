@@ -1,17 +1,18 @@
 """A process for each workflow (`CALLBOARD_ISOLATION=dedicated`), behind a pooled owner.
 
-All requests go to the pooled owner, the parent. For each publish it starts a child: an owner of the
-same class in its own process. It forwards the requests of this workflow to the child.
+All requests go to the pooled owner, the parent. For each publish, the parent starts a child: an
+owner of the same class in its own process. The parent forwards all requests about this workflow to
+the child.
 
 A child works under the parent's member id and the epoch of the workflow's shard, so the ledger
 cannot distinguish the two. Therefore the parent continues a child's unfinished workflow only when
-the child's process has certainly ended. The parent ends a child when the shard is lost, or when the
-child is silent for `owner_silence_ms`, because a frozen child would hold its workflow and shard
-forever. A child also ends with the parent's process.
+the child's process has certainly ended. The parent ends a child when the parent loses the shard.
+The parent also ends a child that is silent for `owner_silence_ms`: a frozen child would block its
+workflow and shard forever. A child also ends with the parent's process.
 
-The parent sends a child's dispatches, because the parent has the share of each agent's capacity.
-While a child lives, its shard is not handed off. Each child occupies a slot, which limits their
-number.
+The parent sends the dispatches of its children, because only the parent has a share of each agent's
+capacity. A shard is not handed off while a child works in it. Each child occupies a slot; the
+number of slots limits the number of children.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class Child(Protocol):
     async def finished(self, watcher: str) -> Mapping[str, bytes | None]: ...
 
     async def ask(self) -> Answer:
-        """Return the answer to a health check; raise the error of the call if it has ended."""
+        """Return the answer to a health check; raise the call's error if the process has ended."""
 
     def end(self) -> None: ...
 
@@ -131,7 +132,7 @@ class Dedicated:
         return [run for name, run in self._runs.items() if shard_of(name) in shards]
 
     async def handle(self, batch: Sequence[OwnerRequest]) -> list[OwnerReply]:
-        """Answer a batch of requests, each after its commit, in their order."""
+        """Return the replies to a batch of requests, in order, when all are committed."""
         return list(await asyncio.gather(*(self._handle_request(request) for request in batch)))
 
     async def _handle_request(self, request: OwnerRequest) -> OwnerReply:
@@ -205,7 +206,7 @@ class Dedicated:
         await self._owner.restore_now(workflow_id)
         watches = [WatchRequest(workflow_id=workflow_id, watcher=w) for w in run.watchers]
         replies = await self._owner.handle(watches)
-        # No reply to a watch means that the workflow has ended meanwhile: notify this watcher.
+        # The reply to a watch is None if the workflow has ended meanwhile: notify this watcher.
         told = {w.watcher for w, reply in zip(watches, replies, strict=True) if reply is None}
         self._owner.outboxes.put(workflow_id, told)
 

@@ -2,7 +2,7 @@
 
 An owner ends each workflow at its deadline, also after a restart or a takeover. A held escrow past
 its deadline is therefore a defect that an operator must examine. The watch repairs nothing.
-money.md (Escrow).
+Reference: money.md (Escrow).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ledger.reads.reader import LedgerReader
 log = logging.getLogger("callboard.escrows")
 
 CHECK_INTERVAL_S = 60.0
-# Longer than other owners need to take over the workflows of a lost owner.
+# An escrow counts as stuck this long after the deadline. A takeover of workflows takes less time.
 GRACE_MS = 60_000
 IDS_SHOWN = 10
 
@@ -34,12 +34,12 @@ class EscrowWatch:
         self._was_overdue = False
 
     async def run(self) -> None:
-        """Check until cancelled. The first check waits a minute, so a restart can catch up."""
+        """Check until cancelled. The first check is after a minute, so a restart can catch up."""
         await asyncio.sleep(CHECK_INTERVAL_S)
         await every(CHECK_INTERVAL_S, lambda: self.check_once(wall_ms()), "check of escrows")
 
     async def check_once(self, now_ms: int) -> Overdue:
-        """Return the overdue escrows, and log them; log once when there are none any more."""
+        """Return the overdue escrows, and log them; log once when none is overdue any more."""
         found = await held_past_deadline(self._reader, now_ms - GRACE_MS, limit=IDS_SHOWN)
         if found.count:
             oldest = " ".join(found.oldest_ids)

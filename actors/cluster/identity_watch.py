@@ -28,7 +28,7 @@ from ledger.reads.reader import LedgerReader
 log = logging.getLogger("callboard.identity")
 
 ROUND_S: Final = 2.0
-# The most commands of each kind in one round. The rest is still due in the next round.
+# The most commands of each kind in one round. Commands beyond it stay due for the next round.
 DUE_MAX: Final = 100
 COMMIT_TIMEOUT_S: Final = 10.0
 
@@ -39,7 +39,7 @@ class IdentityWatch:
     Args:
         settings: the deployment's settings.
         reader: reads committed rows.
-        is_ready: says whether the service can be used: a replica answers, and there is a ledger.
+        is_ready: says whether the service is ready: a replica runs, and the ledger has a writer.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class IdentityWatch:
         )
 
     async def _commit(self, commands: Iterable[Command]) -> None:
-        """Commit commands together. A refused command was done before, or is no longer due."""
+        """Commit commands together. The ledger refuses a command that is no longer due."""
         due = list(commands)
         committed = (self._ledger.commit(one, timeout_s=COMMIT_TIMEOUT_S) for one in due)
         for command, outcome in zip(due, await asyncio.gather(*committed), strict=True):

@@ -52,11 +52,11 @@ class OwnerActors:
         self._handles: dict[str, Any] = {}
 
     def names(self) -> list[str]:
-        """Return the names of the owners that should run."""
+        """Return the names of the owners that have an actor."""
         return list(self._handles)
 
     def ensure_actors(self, machines: Mapping[str, int]) -> tuple[list[str], list[str]]:
-        """Create the actors of new machines and end those of lost machines.
+        """Create the actors of new machines, and end the actors of lost machines.
 
         Args:
             machines: the cores of the live machines, by Ray's id.
@@ -91,13 +91,13 @@ class OwnerActors:
             return await ask(handle.ping.remote, handle.progress.remote)
         except ActorDiedError:
             # Ray does not restart this actor, for example because its constructor failed. The next
-            # `ensure_actors` creates it again.
+            # call of `ensure_actors` creates a new actor.
             log.exception("owner is gone and is created again owner=%s", name)
             self._handles.pop(name, None)
             raise
 
     def restart(self, name: str) -> None:
-        """End an owner's process; Ray starts a new one."""
+        """End an owner's process; Ray starts a new process."""
         handle = self._handles.get(name)
         if handle is not None:
             ray.kill(handle, no_restart=False)

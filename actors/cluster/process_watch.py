@@ -3,26 +3,27 @@
 A process is in one of three states:
 - Answering: it answers health checks in time.
 - Busy: its answer is late, but its progress counter has moved. Another thread of the process
-  returns this counter. Progress replaces an answer for at most `BUSY_MS_MAX`, because an event loop
-  may turn and never answer.
-- Silent: several checks in a row had neither an answer nor progress, for too long. Only a silent
-  process is replaced.
+  returns this counter. Progress replaces an answer for at most `BUSY_MS_MAX`, because a process may
+  make progress without ever answering.
+- Silent: several checks in a row found neither an answer nor progress, and the timeout is over.
+  Only a silent process is replaced.
 
-This module does not decide whose shards may be taken: leases do (`core/shards/leases.py`). It is
-pure, and the caller measures the times. `actors/cluster/timekeeper.py` and
+Leases (`core/shards/leases.py`), not this module, decide whose shards may be taken. This module is
+pure; the caller measures the times. `actors/cluster/timekeeper.py` and
 `actors/cluster/ledgers/ledger_watch.py` act on the result. Decisions process-liveness-and-standby
 and workflow-owners-and-shards.
 """
 
 from __future__ import annotations
 
-# The time until the first answer: on a machine under full load, a start was seen to take 20 s. A
+# The timeout of a process's first answer: on a machine under full load, a start has taken 20 s. A
 # process that is replaced before its first answer may only be slow. So each successor gets twice
-# the time of its predecessor, up to `START_MS_LONGEST`.
+# the timeout of its predecessor, up to `START_MS_LONGEST`.
 START_MS_MAX = 60_000
 START_MS_LONGEST = 8 * START_MS_MAX
 MISSES_MIN = 3
-# Every turn of an event loop is short, so a working process answers within this time.
+# The longest time for which progress replaces an answer. A process that works answers earlier,
+# because no iteration of its event loop is long.
 BUSY_MS_MAX = 60_000
 
 
@@ -35,8 +36,8 @@ class Silence:
     Args:
         silence_ms_max: the timeout of a process that has answered before, milliseconds.
         now_ms: the start of the wait, milliseconds of a monotonic clock.
-        start_ms_max: the timeout of the first answer, milliseconds. It is longer, because ending a
-            process that starts slowly on a busy machine makes the machine busier.
+        start_ms_max: the timeout of the first answer, milliseconds. It is longer than
+            `silence_ms_max`, because restarting a slow process makes a busy machine busier.
     """
 
     def __init__(
@@ -60,8 +61,8 @@ class Silence:
     def note_ended(self, now_ms: int) -> bool:
         """Note that the process has ended; return whether to replace its successor.
 
-        If the process had answered, the wait for a first answer starts again. If not, the wait
-        goes on: otherwise processes that end before they answer would never be replaced.
+        If the process had answered, the timeout of the first answer starts again. If it had not
+        answered, the timeout continues, so that it also covers a series of failed starts.
         """
         if self.has_answered:
             self.reset(now_ms)
@@ -76,7 +77,7 @@ class Silence:
     def note_work(self, work: int, now_ms: int) -> bool:
         """Note an answer with a counter of completed work; return whether to replace the process.
 
-        An answer with the same counter as the last one counts as no answer.
+        An answer with an unchanged counter counts as no answer.
         """
         if work == self._progress:
             return self.note_miss(now_ms)

@@ -1,4 +1,4 @@
-"""Creates the cluster's actors, and replaces the timekeeper by one of another release.
+"""Creates the cluster's actors, and replaces the timekeeper during an upgrade.
 
 Any process can create the actors; creation is idempotent. The Serve application creates them when
 it starts, so `callboard up`, `serve deploy` and `ray up` all work.
@@ -69,7 +69,7 @@ def ensure_timekeeper(settings: Settings) -> None:
 
 
 def restart_timekeeper() -> None:
-    """End the timekeeper's process, so that Ray starts a new one; blocks."""
+    """End the timekeeper's process, so that Ray starts a new process; blocks."""
     ray.kill(ray.get_actor(TIMEKEEPER, namespace=NAMESPACE), no_restart=False)
 
 
@@ -86,7 +86,7 @@ def own_environment() -> dict[str, Any]:
 
 
 def check_machines(machines: Iterable[str]) -> None:
-    """Check that every machine can run this release, by a short process on each.
+    """Check that every machine can run this release, by starting a short process on each machine.
 
     Args:
         machines: Ray's ids of the machines.
@@ -121,7 +121,7 @@ def _code_version() -> tuple[str, int]:
 
 
 def replace_timekeeper(settings: Settings) -> None:
-    """Replace the running timekeeper by one of this release; blocks.
+    """Replace the running timekeeper by a timekeeper of this release; blocks.
 
     The new timekeeper starts owners of its own generation on every machine. It does not know the
     owners of earlier generations.
@@ -134,8 +134,8 @@ def replace_timekeeper(settings: Settings) -> None:
     """
     deadline = time.monotonic() + START_TIMEOUT_S
     said = "nothing"
-    # The loop may run more than once: a replica of the previous release that notices the missing
-    # timekeeper starts one of the previous release.
+    # The loop may run more than once: a replica of the previous release may notice that the
+    # timekeeper is missing, and start a timekeeper of its own release.
     while (left_s := deadline - time.monotonic()) > 0:
         handle = ensure_actor(Timekeeper, TIMEKEEPER, settings_argument(settings))
         try:

@@ -1,7 +1,7 @@
 """Replaces Ray Serve's controller when it has stopped answering.
 
-Ray restarts a controller whose process has ended, but does not notice a frozen one. Without a
-working controller, requests are still served, but Serve replaces no replica or proxy that ends. A
+Ray restarts a controller whose process has ended, but does not notice a frozen controller. Without
+a working controller, requests are still served, but ended replicas and proxies are not replaced. A
 new controller finds the running replicas and proxies from the state that Serve has stored.
 `actors/cluster/process_watch.py` decides whether the controller is silent.
 """

@@ -1,9 +1,9 @@
 """The timekeeper's actor: runs the deployment's periodic tasks, and keeps the owners running.
 
-It starts the workflow actors of every machine and restarts silent ones. The other periodic tasks
+It starts the workflow actors of every machine and restarts silent actors. The other periodic tasks
 are the watches that the constructor lists. This module makes no decisions: for example,
 `actors/cluster/process_watch.py` decides whether a process is silent. The timekeeper moves no
-shards: members take and give them on their own, so workflows continue without a timekeeper.
+shards: members take and give shards on their own, so workflows continue without a timekeeper.
 Decision workflow-owners-and-shards.
 """
 
@@ -50,7 +50,7 @@ log = logging.getLogger("callboard.timekeeper")
 ROUND_S = 1.0
 READ_TIMEOUT_S = 2.0
 LARGE_READ_TIMEOUT_S = 30.0
-# Every replica pings the timekeeper each second. No ping in this time: no replica works.
+# Every replica pings the timekeeper each second. If no ping arrives in this time, no replica works.
 ASKED_MS = 5_000
 
 
@@ -109,10 +109,10 @@ class Timekeeper:
         self._loops = [asyncio.create_task(loop()) for loop in loops]
 
     async def ping(self, report: Report | None = None) -> dict[str, Any]:
-        """Return the number of rounds that were run, and the found problems by component.
+        """Return the number of rounds so far, and the problem of each component, or None.
 
         Each replica calls this every second. A problem of the books names only the table of the
-        wrong row, because everybody can read the health endpoint.
+        wrong row, because the health endpoint is public.
 
         Args:
             report: the metrics report of the calling replica.

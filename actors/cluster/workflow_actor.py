@@ -1,8 +1,8 @@
 """The workflow actor: an owner process that drives many workflows from one event loop.
 
-Each machine has one or more. This module only wraps `actors/engine/owner.py` for Ray. When the
-ledger no longer knows the member, the process ends. Ray starts a new process, which is a new member
-and restores the workflows of its shards from stored rows.
+Each machine has one or more workflow actors. This module only wraps `actors/engine/owner.py` for
+Ray. When the ledger no longer knows the member, the process ends. Ray starts a new process, which
+is a new member and restores the workflows of its shards from stored rows.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ from core.shards.machine_size import DEDICATED_ACTORS_MAX
 
 log = logging.getLogger("callboard.workflows")
 
-# The timeout of a long poll for ended workflows. It is short enough that a poll to a process that
-# has died ends soon.
+# The timeout of a long poll for ended workflows. It is short, so that a poll to a dead process ends
+# soon.
 FINISHED_POLL_S = 10.0
 
 
@@ -112,21 +112,21 @@ class WorkflowActor:
             _stop(repr(error))
 
     async def handle(self, bodies: list[bytes]) -> list[bytes]:
-        """Answer requests, each after its commit. The answer of a slow request is a token.
+        """Answer requests, each after its commit. The answer to a slow request is a token.
 
-        The caller gets the reply for a token from `late`.
+        The caller passes the token to `late` to get the reply.
         """
         await asyncio.shield(self._start)
         handle = partial(self._owner.handle, late=self._late)
         return await answer_requests(self._dedicated.handle if self._dedicated else handle, bodies)
 
     async def handle_bulk(self, bodies: list[bytes]) -> list[bytes]:
-        """Answer requests together, when all of them are committed; no reply comes late."""
+        """Answer requests together, when all of them are committed; never answer with a token."""
         await asyncio.shield(self._start)
         return await answer_requests((self._dedicated or self._owner).handle, bodies)
 
     async def late(self, tokens: list[int]) -> list[bytes]:
-        """Return the late replies for these tokens, or a note that they need more time."""
+        """Return for each token the late reply, or a note that the reply needs more time."""
         return await self._late.take(tokens)
 
     async def refresh(self, batch: list[None]) -> list[None]:
@@ -138,12 +138,12 @@ class WorkflowActor:
     async def finished(self, watcher: str) -> dict[str, bytes | None]:
         """Return the ended workflows that the watcher waits for.
 
-        This is a long poll: it waits for the first, for at most `FINISHED_POLL_S`.
+        This is a long poll: it waits at most `FINISHED_POLL_S` for the first ended workflow.
         """
         return await self._owner.outboxes.take(watcher, FINISHED_POLL_S)
 
     async def accept(self, bodies: list[bytes]) -> list[bool]:
-        """Accept messages of another owner: orders to send from here, and events of sent orders.
+        """Accept another owner's messages: dispatches to send from here, events of sent dispatches.
 
         Returns: for each message whether it was accepted.
         """

@@ -141,8 +141,8 @@ class Directory(AgentHealth):
         """Store agents from rows (`did, owner_did, card, endpoint, status, signing_secret`).
 
         Args:
-            rows: with `updated_ms`, the time of the registration or deregistration, if known.
-                Heartbeats before that time belong to an earlier registration.
+            rows: the rows. `updated_ms` is the time of the registration or deregistration, if
+                known. Heartbeats before this time belong to an earlier registration.
             at_ms: now, Unix milliseconds.
         """
         for row in rows:
@@ -199,7 +199,7 @@ class Directory(AgentHealth):
         return self._prices.find(capability_id, target_agent_id, payer_did)
 
     def peer_prices(self, node: CompiledNode, capability_id: str, payer_did: str) -> Sequence[int]:
-        """Return the prices of a node at peers; none here, because `PeerDirectory` knows peers."""
+        """Return the prices of a node at peers; empty, because only `PeerDirectory` has peers."""
         return ()
 
     def schemas_of(
@@ -286,9 +286,9 @@ class Directory(AgentHealth):
     ) -> VerifierSelected | AgentNotSelected:
         """Answer a machine's `SelectVerifier` with a healthy verifier.
 
-        Its owner is neither the owner of the primary (the agent whose result it judges) nor that of
-        the payer. It is a trusted verifier, or, if the payer chose a verifier capability, one that
-        the primary's card accepts.
+        The verifier's owner must be neither the owner of the primary (the agent whose result is
+        judged) nor the payer's owner. The verifier is trusted. If the payer has chosen a verifier
+        capability, it is instead a verifier that the primary's card accepts.
         """
         if (refusal := self.subnets.find_refusal(payer_did, action.capability_id)) is not None:
             return AgentNotSelected(action.node, refusal, at_ms)
@@ -375,7 +375,7 @@ class Directory(AgentHealth):
         )
 
     def _stake_micro(self, did: str, price: Price, token_limit_micro: int) -> int:
-        """Return the stake that a node requires, by its price or, paid by tokens, its limit."""
+        """Return the stake for a fixed price, or, with a price per token, for the node's limit."""
         if not self.stakes.is_required:
             return 0
         most_micro = token_limit_micro if isinstance(price, TokenPrice) else price.micro
@@ -391,8 +391,8 @@ class Directory(AgentHealth):
     def _weigh(self, capability_id: str, terms: Terms, entry: AgentEntry, at_ms: int) -> Weighed:
         """Return an agent as a candidate for all payers, with the time until which this holds.
 
-        For an agent paid by tokens, the required stake depends on the limit of the node. So its
-        candidate contains the highest limit for which its stake suffices.
+        For an agent paid by tokens, the required stake depends on the node's price limit. So the
+        candidate contains the highest price limit for which the agent's stake suffices.
         """
         did = entry.did
         price = effective_price(entry.prices[capability_id], terms.price)
@@ -460,9 +460,10 @@ class Directory(AgentHealth):
     def _find_refused(
         self, action: SelectAgent | SelectVerifier | SelectBidder, at_ms: int, payer_did: str
     ) -> Set[str]:
-        """Return the agents that a node may not take: excluded ones, and those shut for its payer.
+        """Return the agents that a node may not take.
 
-        An agent is shut for a payer after timeouts of that payer's attempts (`Circuits`).
+        These are the agents that the action excludes, and the agents that are shut for the payer:
+        several of the payer's own attempts at them got no reply (`Circuits`).
         """
         shut = self._circuits.find_shut(payer_did, at_ms)
         return shut | set(action.exclude) if action.exclude else shut
@@ -485,8 +486,8 @@ class Directory(AgentHealth):
         room = min(SHOWN_MAX, offering) - len(best.candidates)
         if room > 0:
             passed = {*action.exclude, *(one.did for one in best.candidates)}
-            # Most of these agents are excluded, and their reasons are shown. If there are very many
-            # agents, some of these may be eligible, and `_find_reason` returns None for them.
+            # Most of these agents are excluded, and the reasons are shown. If there are very many
+            # agents, some of `others` may be eligible: then `_find_reason` returns None.
             others = [did for did in islice(entries, len(passed) + room) if did not in passed]
             is_free = best.candidates[0].excluded is None
             failed = find_owners(self._entries, action.exclude)
@@ -555,8 +556,8 @@ class Directory(AgentHealth):
     ) -> Failure:
         """Return why a node may take none of the agents that offer its capability.
 
-        The failure `is_passing` if an agent that could take the node is away for now. Such agents
-        are in `away`, or in `free` if only a circuit of this payer excludes them.
+        `is_passing` is set if an agent that could take the node is temporarily unavailable. Such an
+        agent is in `away`, or in `free` if only a circuit of this payer excludes it.
         """
         capability_id, left_micro = action.capability_id, action.price_max_micro
         cheapest_micro = ranking.find_cheapest(node)

@@ -43,7 +43,7 @@ class Stakes:
                 self._on_changed(did)
 
     def staked_micro(self, did: str, *, counts_locked: bool) -> int:
-        """Return the free stake of an agent, with `counts_locked` its locked stake too."""
+        """Return the free stake of an agent; `counts_locked`: add its locked stake."""
         free_micro, locked_micro = self._parts.get(did, (0, 0))
         return free_micro + locked_micro if counts_locked else free_micro
 

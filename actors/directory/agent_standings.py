@@ -1,9 +1,10 @@
 """An owner's cache of agents' reputations, in the form that the ranking reads (`Standing`).
 
-A tally of outcomes changes with each node that ends, but few choices read it. So the standing is
-computed from the tally only when a choice needs it. In addition, this owner counts the refusals of
-each agent: declined dispatches, and refused inputs for which the agent has no schema. Refusals do
-not change the reputation; they lower the agent's rank by their share of all outcomes.
+An agent's tally of outcomes changes with each node that ends, but few selections read it. So the
+standing is computed from the tally only when a selection needs it. In addition, this owner counts
+the refusals of each agent: declined dispatches, and refused inputs for which the agent has no
+schema. Refusals do not change the reputation. They lower the agent's rank in proportion to their
+share of all outcomes.
 Reference: money.md (Reputation, Full agents); decisions agent-health-and-waiting and dispatch.
 """
 
@@ -15,8 +16,8 @@ from typing import Final
 from core.market.ranking import UNPROVEN, Standing, build_standing
 from core.market.reputation import Tally
 
-# Maximum number of agents with counted refusals. Beyond it, the agent whose first refusal is the
-# oldest is forgotten, and its count starts again at 0.
+# Maximum number of agents with counted refusals. Beyond it, the agent with the oldest first refusal
+# is forgotten; its count starts again at 0.
 REFUSING_MAX: Final = 10_000
 
 

@@ -1,4 +1,4 @@
-"""Finds the bidders of an auction in the directory: standing bids of cards, and eligibility.
+"""Finds the standing bids for an auction in the directory, and the bids that are eligible.
 
 `core/market/auction.py` decides the winner and the price. The directory's stakes may be half a
 second old. If the ledger refuses to lock the winner's stake, the next round follows.
@@ -55,12 +55,12 @@ from core.workflow.events import (
     Verdict,
 )
 
-# With more standing bids than this, an auction weighs only the lowest eligible bid of each owner,
-# for this number of owners.
+# If there are more standing bids than this, an auction weighs only the lowest eligible bid of each
+# owner, for at most this number of owners.
 WEIGHED_MAX: Final = 16
-# Maximum number of live bids in a node's record. The round's own record has up to `LISTED_MAX`.
+# Maximum number of live bids in a node's record. The record of the round has up to `LISTED_MAX`.
 SHOWN_MAX: Final = 10
-# Maximum number of bids in a round's record, the lowest ones. All live bids also have rows.
+# Maximum number of bids in a round's record: the lowest bids. All live bids also have rows.
 LISTED_MAX: Final = 256
 
 # Exclusions of standing bids that are not published: they would reveal the bid's amount or the
@@ -69,9 +69,9 @@ SEALED: Final = (Exclusion.ABOVE_RESERVE, Exclusion.UNDER_STAKED)
 
 
 class _Round(NamedTuple):
-    """A round of an auction, with what decides whether a bid is eligible.
+    """A round of an auction, with the conditions for eligible bids.
 
-    `accepts`: says which agents accept a verifier of the payer's choice; None: all.
+    `accepts`: says which agents accept a verifier of the payer's choice; None: all agents may bid.
     `counts_locked`: stake that other work has locked counts too.
     """
 
@@ -120,7 +120,7 @@ class AuctioningDirectory(Directory):
         bids: list[Bid] = []
         unweighed = 0
         excluded: dict[str, str] = {}
-        # If no bid is eligible, count locked stakes too, because these may be free by now.
+        # If no bid is eligible, count locked stakes too: the locks may have ended meanwhile.
         for round_ in (first, first._replace(counts_locked=True)):
             standing: list[Bid] = []
             if not action.is_frozen:
@@ -162,7 +162,7 @@ class AuctioningDirectory(Directory):
     def _build_award(
         self, action: SelectBidder, won: Award, bid_micro: int, promised_ms: int, at_ms: int
     ) -> AgentSelected:
-        """Return the selection of a winner. The stake at risk depends on its bid, not the price."""
+        """Return the selection of a winner. The bid, not the price, decides the required stake."""
         stake_micro = stake_required_micro(
             bid_micro, stake_bps=action.stake_bps, score=self._score(won.agent_did)
         )
@@ -199,9 +199,10 @@ class AuctioningDirectory(Directory):
     def _standing_bids(self, round_: _Round, live_dids: Set[str]) -> tuple[list[Bid], int]:
         """Return the standing bids to weigh, and the number of other standing bids.
 
-        Up to `WEIGHED_MAX` standing bids are all weighed. Of more, only the lowest eligible bid of
-        each owner is weighed, for `WEIGHED_MAX` owners. The winner and the price are the same as if
-        all were weighed, and many bids of one owner do not displace the bids of other owners.
+        Up to `WEIGHED_MAX` standing bids are all weighed. If there are more, only the lowest
+        eligible bid of each owner is weighed, for `WEIGHED_MAX` owners. The winner and the price
+        are the same as if all bids were weighed. Many bids of one owner do not displace the bids of
+        other owners.
         """
         action = round_.action
         _, bidders = self._find_bidders(action, round_.payer_did)
@@ -224,10 +225,10 @@ class AuctioningDirectory(Directory):
         return lowest, len(bidders) - len(lowest) - len(live_dids & bidders.keys())
 
     def _may_bidders_return(self, excluded: Mapping[str, str], round_: _Round) -> bool:
-        """Say whether any bidder is excluded only for a passing reason, such as being full.
+        """Say whether any bidder is excluded only for a temporary reason, such as being full.
 
-        With more than `WEIGHED_MAX` standing bids, `excluded` lacks most bidders, so this method
-        examines some more of them.
+        With more than `WEIGHED_MAX` standing bids, `excluded` lacks most bidders. So this method
+        also examines the lowest standing bids.
         """
         action = round_.action
         offers = self._offers(action, round_.payer_did)
@@ -302,7 +303,7 @@ class AuctioningDirectory(Directory):
             if reason is not None:
                 excluded[bid.agent_did] = reason
         eligible = [bid for bid in bids if bid.agent_did not in excluded]
-        # An owner whose agent has won this node and failed or declined comes after other owners.
+        # If an agent has won this node and then failed or declined, its owner comes after others.
         tried = find_owners(self._entries, round_.action.exclude)
         best = best_of_owners([bid for bid in eligible if bid.owner_did not in tried] or eligible)
         counted = {bid.agent_did for bid in best}

@@ -20,7 +20,7 @@ from core.records.agent import said_in_card
 from core.records.bounds import TRUSTED_VERIFIERS
 from core.trust.deployment_keys import DeploymentKeys, KeyPurpose, unseal
 
-# One empty mapping, shared by the many cards without some member, to save memory.
+# The empty mapping of all cards that lack a member. Sharing it saves memory.
 _NONE: Final[dict[str, Any]] = {}
 
 
@@ -50,7 +50,7 @@ class CardReader:
         Args:
             row: `did, owner_did, card, endpoint, public_key, signing_secret, is_trusted,
                 is_proven`; and `former_key, former_until_ms` if the agent had another key before.
-            order: the position of the agent in the order of reading, which decides between equals.
+            order: the agent's position in the order of reading, which decides between equal ranks.
         """
         card = read_json(row["card"])
         for one in card["capabilities"]:
@@ -100,9 +100,10 @@ class CardReader:
     def _find_urls(self, endpoint: str, dispatch_path: str | None) -> tuple[str, str]:
         """Return the URLs of an agent for dispatches and for cancel notices.
 
-        An endpoint that ends in `/node` is itself the dispatch URL, and is used as registered, with
-        or without a final slash: a server that serves one form may redirect the other form. The
-        dispatch URL is "" for an agent without an endpoint.
+        An endpoint that ends in `/node` is itself the dispatch URL. It is used as registered, with
+        or without a final slash, because a server that serves one form may redirect the other form.
+        If the card has a `dispatchPath`, the dispatch URL is the endpoint with this path appended.
+        The dispatch URL is "" for an agent without an endpoint.
         """
         base = endpoint.rstrip("/")
         is_path = base.endswith("/node")
@@ -122,7 +123,7 @@ class CardReader:
 
 
 def _versions_of(capabilities: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """Return the version that a card offers by capability, without invalid versions."""
+    """Return the version that a card offers of each capability, without invalid versions."""
     return {c["id"]: intern(c["version"]) for c in capabilities if is_version(c.get("version"))}
 
 
@@ -137,7 +138,7 @@ def _region_of(card: Mapping[str, Any]) -> str:
 
 
 def _promises_of(capabilities: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    """Return the time in which a card promises a result, milliseconds, by capability."""
+    """Return the promised time of a card's capabilities, milliseconds, by capability."""
     return {c["id"]: int(c["etaMs"]) for c in capabilities if c.get("etaMs") is not None}
 
 

@@ -1,15 +1,15 @@
 """Keeps an owner's directory of agents, prices, versions and stakes in sync with the ledger.
 
-At the start the sync reads all rows, page by page. After that it polls the ledger: a look is one
-query that tells which kinds of rows have changed, and the sync reads the changed rows
-(`ledger/features/directory.py`). It looks on request, after a notice from Postgres, and twice a
-second.
+At the start the sync reads all rows, page by page. Then it follows changes. A look is one query
+that tells which kinds of rows have changed; after it, the sync reads the changed rows
+(`ledger/features/directory.py`). The sync looks on request, after a notice from Postgres, and twice
+a second.
 
 Some requests must take effect at all owners before their reply: registering an agent, setting a
 price, staking, and a heartbeat that changes an agent's health. For these the service calls
 `refresh` at each owner. Other changes, such as loads and reputations, are read within 100 ms after
-their notice. The rate of looks is limited: many changes need no more looks than a few changes, and
-only the time for reading rows grows.
+their notice. The rate of looks is limited. With more changes, each look reads more rows, but the
+number of looks does not grow.
 Decisions agent-health-and-waiting, prices-and-budgets, fairness-and-long-work and postgres.
 """
 
@@ -51,15 +51,15 @@ log = logging.getLogger("callboard.owner")
 RETRY_S: Final = 0.5
 POLL_S: Final = 0.5
 PEERS_MS: Final = 1_000
-# The delay between a notice and its look. Most requests to read the same change arrive meanwhile,
-# and share that look.
+# The delay between a notice and its look. Most requests to read the same change arrive during this
+# delay, and share the look.
 NOTICE_DELAY_S: Final = 0.025
-# The interval between two looks after notices. It bounds the cost: 1,000 changes per second may
-# take 1 % of a core, and the wake-up for a look takes as long as reading the changes of one
+# The shortest interval between two looks after notices. It bounds the cost: following 1,000 changes
+# per second may take 1 % of a core. A look's wake-up takes as long as reading the changes of one
 # interval (decision agent-health-and-waiting).
 LOOK_PAUSE_S: Final = 0.085
-# The burst of looks on request. Beyond it, they have the same interval, and requests that arrive
-# meanwhile share one look.
+# The most looks on request in a burst. Later looks have the interval `LOOK_PAUSE_S`; requests that
+# arrive during an interval share one look.
 LOOKS_SAVED_MAX: Final = 50
 # The longest normal pause between two reads of heartbeats. After a longer pause, the database or
 # this process was unavailable, and heartbeats may not have been stored.
@@ -117,7 +117,7 @@ class DirectorySync:
             REVOCATIONS: self._apply_revocations,
         }
         self._pace = _Pace()
-        # Done after the next look; shared by all requests that arrive before that look.
+        # A future that is done after the next look. All requests that arrive before it share it.
         self._asked: asyncio.Future[None] | None = None
         self._requested = asyncio.Event()
         self._following: asyncio.Task[None] | None = None
@@ -158,8 +158,8 @@ class DirectorySync:
         """Say whether the directory has all capabilities and agents that a workflow names.
 
         An agent may be missing because the replica that registered it did not know this owner yet,
-        and so did not wait for it. A capability also counts as known if a peer offers it and the
-        node may go to that peer.
+        so the replica did not wait for this owner's refresh. A capability also counts as known if a
+        peer offers it and the node may go to that peer.
         """
         known, payer_did = self._directory, request.payer_did
 
@@ -250,8 +250,8 @@ class DirectorySync:
     def _note_heard(self) -> None:
         """Note that heartbeats and probes were read.
 
-        At the first read, and after a long pause, the silence of agents is counted from now on: no
-        heartbeats were stored while the service was unavailable.
+        At the first read, and after a long pause, the silence of all agents is counted from the
+        current time: no heartbeats were stored while the service was unavailable.
         """
         now_ms = self._now_ms()
         if now_ms - self._heard_ms > HEARD_PAUSE_MS_MAX:
@@ -267,7 +267,7 @@ def _fail(waiting: asyncio.Future[None] | None, error: Exception) -> None:
 
 
 class _Pace:
-    """The rate limit of looks: a burst of `LOOKS_SAVED_MAX`, then one per `LOOK_PAUSE_S`."""
+    """The rate limit of looks: a burst of `LOOKS_SAVED_MAX`, then one look per `LOOK_PAUSE_S`."""
 
     def __init__(self) -> None:
         self._saved = float(LOOKS_SAVED_MAX)

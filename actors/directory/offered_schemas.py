@@ -1,4 +1,4 @@
-"""Counts, for each capability, which schemas its agents have.
+"""Counts the schemas of each capability's agents.
 
 A publish checks its mappings against these schemas. Reference: features.md (Schemas). Decision
 versions-and-schemas.
@@ -19,7 +19,7 @@ TEXT_BYTES_MAX: Final = 8 * 1024
 
 
 class OfferedSchemas:
-    """The schemas of the agents of each capability, without capabilities that have none.
+    """The schemas of each capability's agents; capabilities without schemas are left out.
 
     Args:
         schemas: the cache of the schemas' texts.
@@ -49,8 +49,8 @@ class OfferedSchemas:
     def texts(self, capability_id: str, agents: int, *, is_output: bool) -> Sequence[bytes]:
         """Return the texts of the schemas of a capability's agents.
 
-        The result is empty if an agent has no schema, because that agent may take or return
-        anything; or if the schemas exceed the limits.
+        The result is empty if an agent has no schema, because this agent may take or return any
+        value. It is also empty if the schemas exceed the limits.
 
         Args:
             agents: the number of agents that offer the capability.

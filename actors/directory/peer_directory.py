@@ -36,9 +36,9 @@ from core.workflow.actions import SelectAgent
 from core.workflow.dag import CompiledNode
 from core.workflow.events import AgentNotSelected, AgentSelected, Failure
 
-# The concurrency of a peer over all owner processes. The peer limits its agents itself, so this
-# limit only has to be high: each owner's share of it must exceed one payer's share of the owner's
-# sockets. Then no single payer can use up an owner's share of the peer.
+# The most open orders at a peer, over all owner processes. The peer limits the load of its agents
+# itself, so this limit only has to be high. Each owner process has a share of it. This share must
+# exceed one payer's share of the process's sockets, so that no payer can use it up alone.
 ORDERS_MAX: Final = 16_384
 PUBLISH_PATH: Final = "/v1/workflows/publish"
 
@@ -73,8 +73,8 @@ class PeerDirectory(AuctioningDirectory):
         """Replace the known peers.
 
         Args:
-            dids: the DIDs of all peers that were ever added. Work from any of them, even a removed
-                one, is not sent on to a peer.
+            dids: the DIDs of all peers that were ever added. Work that comes from such a peer, even
+                from a removed peer, is not sent on to a peer.
         """
         if self._fee_bps >= FEE_BPS_MAX:
             return  # the fee would leave nothing for the clearing account
@@ -206,10 +206,11 @@ class PeerDirectory(AuctioningDirectory):
     ) -> Iterator[tuple[PeerRoute, str | None]]:
         """Yield the peers that offer a capability, in order of preference, each with a reason.
 
-        The reason says why the node must not go to the peer, even if the peer could take it now;
-        None: it may go there. The reasons in order: a policy refuses the node, or its verifier (the
-        peer calls the verifier too). The inputs must not leave: they may if `settings.federate` or
-        a policy permits it, or if the manifest names the region of the peer. The time is too short.
+        The reason says why the node must not go to the peer; None: it may. The reasons, in order:
+        1. A policy refuses the node or its verifier. (The peer calls the verifier too.)
+        2. The inputs must not leave. They may leave if `settings.federate` or a policy permits it,
+           or if the manifest names the peer's region.
+        3. The time for an attempt is too short.
 
         Args:
             left_ms: the time for an attempt, milliseconds.

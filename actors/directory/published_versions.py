@@ -23,8 +23,8 @@ from core.workflow.events import Failure, Verdict
 NOT_OFFERED: Final = "capability_not_offered"
 # Size of the cache of ranges with their versions.
 KNOWN_MAX: Final = 4_096
-# Maximum number of versions with agents that a selection examines. A line of versions has at most
-# this length by default.
+# Maximum number of versions with agents that a selection examines. By default, this is also the
+# maximum length of a line of versions.
 LOOKED_AT_MAX: Final = 100
 # Maximum number of versions that a selection tries in each of two steps (see `split`).
 TRIED_MAX: Final = 4
@@ -63,9 +63,9 @@ class PublishedVersions:
         """Split a selection that names a range into selections of one version each.
 
         The selection of the target, if there is one, comes first. After that come versions that
-        have agents, in the order of preference. The first `TRIED_MAX` of these are always tried, so
-        their failures tell why there is no agent. Of the next ones, only versions for which
-        `can_take` is true are tried, again at most `TRIED_MAX`.
+        have agents, in the order of preference. The first `TRIED_MAX` versions are always tried,
+        because their failures tell why there is no agent. Among the later versions, only versions
+        for which `can_take` is true are tried, again at most `TRIED_MAX`.
 
         Args:
             is_offered: says whether any agent offers a version, by the version's id.
@@ -104,7 +104,8 @@ class PublishedVersions:
     def find_most_telling(self, refused: Sequence[Failure], action: SelectAgent) -> Failure:
         """Return the most informative failure of a selection by range.
 
-        That is the first failure other than "no candidate" or "capability not offered".
+        This is the first failure other than "no candidate" or "capability not offered". If there
+        is no such failure, it is the first failure.
         """
         for one in refused:
             if one.details != NOT_OFFERED and one.code is not NodeErrorCode.NO_CANDIDATE:

@@ -1,11 +1,10 @@
-"""Keeps the agents of each capability ranked, so that a choice need not weigh all agents.
+"""Keeps the agents of each capability ranked, so that a selection need not weigh all agents.
 
-Theory of operation: changes to agents are applied lazily. Code that changes an agent marks it in
-the rankings. Changes that only time causes (a heartbeat expires, a circuit permits a trial) are in
-a heap by time. Before a choice, the ranking weighs the changed agents again and moves them. So the
-cost of a change does not depend on the number of agents, and a change costs nothing until a choice
-is made. If very many agents have changed, all are ranked anew, so no choice takes longer than the
-first one.
+Theory of operation: changes to agents are applied lazily. Code that changes an agent marks the
+agent in the rankings. Changes that only time causes (a heartbeat expires, a circuit permits a
+trial) are in a heap, sorted by time. Before a selection, the ranking weighs the changed agents
+again and moves them. So the cost of a change does not depend on the number of agents. If very many
+agents have changed, all agents are ranked anew, so no selection takes longer than the first one.
 
 Selections with the same `Terms` share a ranking. Conditions of a single node are not part of the
 ranking; the choice skips agents that the node may not take. Auctions have rankings of their own, in
@@ -45,7 +44,7 @@ CANDIDATES_MAX: Final = 250_000
 # its size at the time when it was built.
 GROWTH_MAX: Final = 2
 # If more than `MOVED_MAX` agents and more than 1/`MOVED_DIVISOR` of all agents have changed, all
-# agents are ranked anew. Per agent this takes a fifth of the time of moving the agent.
+# agents are ranked anew. Ranking an agent anew takes a fifth of the time of moving it.
 MOVED_MAX: Final = 64
 MOVED_DIVISOR: Final = 4
 
@@ -82,11 +81,11 @@ class Terms(NamedTuple):
 class Weighed(NamedTuple):
     """An agent as a candidate at a time.
 
-    `if_unlocked`: the candidate if other work had locked none of the agent's stake; None if it
-    could not be chosen then either, or if the locks make no difference. `if_back`: the candidate if
-    the agent were not away; None if it is not away, or could not be chosen then either. `is_able`:
-    the agent can take work, apart from price and stake. `until_ms`: until when this holds if
-    nothing but time changes.
+    `if_unlocked`: the candidate if other work had locked none of the agent's stake; None if the
+    locks make no difference, or if the agent could not be chosen even without them. `if_back`: the
+    candidate if the agent were not away; None if it is not away, or could not be chosen even if it
+    came back. `is_able`: the agent can take work, apart from price and stake. `until_ms`: until
+    when all this holds, unless the agent changes earlier.
     """
 
     candidate: Candidate
@@ -103,7 +102,7 @@ class Weighed(NamedTuple):
 
 
 def build_weighed(candidate: Candidate, condition: Condition, barred: str | None) -> Weighed:
-    """Return a candidate together with its state without stake locks and without absence.
+    """Return a candidate, with the candidates that it would be without stake locks or absence.
 
     Args:
         candidate: `excluded` is the reason from its condition, or else `barred`.
@@ -113,7 +112,7 @@ def build_weighed(candidate: Candidate, condition: Condition, barred: str | None
     locked = candidate if candidate.excluded == STAKE_LOCKED else None
     may_return = condition.excluded in PASSING and barred in (None, STAKE_LOCKED)
     away = candidate if may_return else None
-    # An agent that has declined a dispatch may take the next one.
+    # An agent that has declined a dispatch may accept the next dispatch.
     is_able = condition.excluded in (None, FULL)
     return Weighed(candidate, locked, away, is_able, condition.until_ms)
 
@@ -203,14 +202,15 @@ class RankedOffers:
 
     def find_cheapest(self, node: Node) -> int | None:
         """Return the lowest price of the agents that a node may take, ignoring its price limit."""
-        # Only verifications bar owners here, and they lock no stake.
+        # Only verifications have `owners` here, and verifications lock no stake.
         kinds = (self.free,) if node.owners else (self.free, self.locked)
         prices = (one.find_cheapest(node._replace(price_max_micro=MICRO_MAX)) for one in kinds)
         return min((price for price in prices if price is not None), default=None)
 
     def _weigh_now(self, entry: AgentEntry, at_ms: int) -> Weighed:
         weighed = self._known[entry.did] = self._weigh(entry, at_ms)
-        # An agent has one wake-up: if an earlier one is set, it will find this later one.
+        # An agent has at most one wake-up. An earlier wake-up weighs the agent again, and then sets
+        # the later wake-up.
         if weighed.until_ms < self._wake_ms.get(entry.did, math.inf):
             self._wake_ms[entry.did] = weighed.until_ms
             heappush(self._wakes, (weighed.until_ms, entry.did))
@@ -279,7 +279,7 @@ class OfferRankings:
         return ranking
 
     def _keep(self, capability_id: str, terms: Terms, ranking: RankedOffers) -> None:
-        """Cache a ranking; drop the capability's other rankings, or all, at the limits."""
+        """Cache a ranking; at a limit, first drop other rankings of the capability, or all."""
         rankings = self._rankings.setdefault(capability_id, {})
         known = rankings.get(terms)
         if known is None and terms.scope and len(rankings) >= TERMS_MAX // 2:

@@ -30,7 +30,7 @@ _NOTHING: Final[dict[str, Any]] = {}
 
 
 class _Known(NamedTuple):
-    """A subnet. `version`: a number that rises with each change."""
+    """A subnet. `version`: a number that rises with each change. `joined`: the members' DIDs."""
 
     version: int
     joined: frozenset[str]
@@ -83,7 +83,7 @@ class Subnets:
     def apply_rows(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Store subnets from rows (`id, changed_id, joined_dids, policies`).
 
-        A subnet without members is removed: its policies bind nobody, and its agents are hidden.
+        A subnet without members is removed: its policies bind no payer, and its agents are hidden.
         """
         self._decisions.clear()
         for row in rows:
@@ -146,7 +146,7 @@ class Subnets:
     def is_hidden(self, entry: AgentEntry, payer_did: str) -> bool:
         """Say whether a private subnet hides an agent from a payer.
 
-        It does unless the payer and the agent's owner have both joined it.
+        The subnet hides the agent unless both the payer and the agent's owner have joined it.
         """
         if not entry.private_subnet:
             return False
@@ -172,8 +172,8 @@ class Subnets:
 
         Args:
             capability_id: the id of the capability, or of a version of it.
-            region: the region of a peer or a card; "" for a card that names none; None if no agent
-                is chosen yet.
+            region: the region of a peer or a card; "" for a card that names no region; None if no
+                agent is chosen yet.
         """
         if region is not None:
             region = region or self._region or None

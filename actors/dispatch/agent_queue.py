@@ -63,7 +63,8 @@ class AgentQueues(Generic[Order]):
     """The queues of one dispatcher.
 
     Args:
-        fresh_max: initial limit of fresh orders; it grows while agents are slow and orders wait.
+        fresh_max: initial limit of fresh orders. The limit grows while agents are slow and orders
+            wait.
         open_max: limit of open orders.
         concurrency_of: returns how many orders this process may have open or held at an agent.
         weight_of: returns a payer's weight in the round robin.
@@ -135,7 +136,7 @@ class AgentQueues(Generic[Order]):
         return [did for did, queue in self._queues.items() if queue.waiting]
 
     def is_full(self, did: str) -> bool:
-        """Say whether an agent has waiting orders and no free capacity for this process."""
+        """Say whether an agent has waiting orders, and its capacity for this process is used up."""
         queue = self._queues.get(did)
         return queue is not None and bool(queue.waiting) and queue.taken >= self.concurrency_of(did)
 
@@ -193,7 +194,7 @@ class AgentQueues(Generic[Order]):
         return None
 
     def close(self, order: Order, now_ms: int) -> None:
-        """Close an open order that has got its reply or was given up."""
+        """Close an open order that has got its reply or was cancelled."""
         self._free(self._remove_open(order, now_ms))
 
     def park(self, order: Order, now_ms: int) -> None:

@@ -1,8 +1,8 @@
 """Sends cancel notices to agents: one attempt per cancelled order, best effort.
 
-Few notices of each payer are sent at a time, and a bounded number waits. So an agent that never
-replies delays only the notices of its own payers. Reference: features.md (Cancellation); decision
-dispatch.
+At most `SENT_MAX` notices of a payer are sent at a time, so an agent that never replies delays only
+the notices of its own payers. The number of waiting notices is bounded. Reference: features.md
+(Cancellation); decision dispatch.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from federation.http_client import HttpClient, HttpRequest
 
 # Maximum number of notices of one payer that are sent at a time.
 SENT_MAX: Final = 8
-# Maximum number of unfinished notices of one payer, and of all payers, which bounds their memory.
+# Maximum number of unfinished notices of one payer, and of all payers. They limit the memory used.
 WAITING_MAX: Final = 2_000
 WAITING_OF_ALL_MAX: Final = 10_000
 # Maximum size of the reply to a notice. The reply is ignored.

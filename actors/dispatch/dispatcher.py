@@ -1,9 +1,9 @@
 """Sends dispatch orders to agents over HTTP, from the event loop of this process.
 
 An order (`DispatchOrder`) is one complete request to one agent. The dispatcher reads no workflow
-state, and `core/workflow/verdict.py` judges the replies. Every order gets exactly one final event
-unless it is aborted. Callbacks move an order from step to step; only steps that read, validate or
-store large values run in a task. Reference: features.md (Dispatch, Dispatch signatures).
+state, and `core/workflow/verdict.py` judges the replies. Every order gets exactly one final event,
+unless it is ended first. Callbacks move an order from step to step. Only steps that read, validate
+or store large values run in a task. Reference: features.md (Dispatch, Dispatch signatures).
 """
 
 from __future__ import annotations
@@ -82,9 +82,9 @@ class Dispatcher:
         blobs: the store of large results; None: events contain results of any size.
         names: resolves the host names of agents; `close` closes it.
         begin: receives an agent's DID when an order for the agent arrives.
-        note: receives each order that ends here, with its `Contact`.
+        note: receives an order and its `Contact`, once for each call of `begin`.
         at_work: records the workflow whose order is being processed.
-        concurrency_of: returns how many orders of this process an agent may have open at once.
+        concurrency_of: returns how many orders of this process an agent may have open or held.
         valid_keys: returns an agent's valid public keys; empty for an agent unknown here.
         may_send: says whether this process may send now; if not, open orders wait for `resume`.
         schemas: the agents' schemas; orders contain the names of schemas.
@@ -187,7 +187,7 @@ class Dispatcher:
         return self._queues.waiting_for(did) > 0
 
     def may_hand_out(self, did: str) -> bool:
-        """Say whether an agent's queued orders cannot be sent here: no capacity, or no socket."""
+        """Say whether an agent has queued orders for which capacity or a socket is missing here."""
         return self._queues.is_full(did) or (not self.has_room and self.has_waiting(did))
 
     def hand_out(self, did: str) -> tuple[DispatchOrder, Receive] | None:
@@ -200,12 +200,12 @@ class Dispatcher:
 
     @property
     def has_room(self) -> bool:
-        """Say whether an order of a payer without other orders could get a socket at once."""
+        """Say whether fewer orders are open than a single payer may open."""
         limits = self._limits
         return self._queues.open_count < limits.inflight_max // limits.inflight_share
 
     def send(self, order: DispatchOrder, receive: Receive) -> None:
-        """Send the order when its agent and the limits permit; `receive` gets its events."""
+        """Send an order when its agent and the limits permit; `receive` gets the order's events."""
         ticket = self._make_ticket(order, receive)
         did = order.agent_did
         self._tickets[id(order)] = ticket
@@ -273,7 +273,7 @@ class Dispatcher:
     def cancel(self, order: DispatchOrder) -> bool:
         """Close the order's request, or drop the order before it is sent.
 
-        Returns: whether the agent may know the order; if so, it may need a cancel notice.
+        Returns: whether the agent may have received the order, and so may need a cancel notice.
         """
         ticket = self._tickets.get(id(order))
         self.release(order)
@@ -301,7 +301,7 @@ class Dispatcher:
         task.add_done_callback(lambda _: self._refusing.pop(refused, None))
 
     def _refusals(self, did: str, payer_did: str | None) -> Iterator[None]:
-        # Orders that arrive during these slices are spared: their selection saw the open circuit.
+        # Orders that arrive later do not fail: their agent was selected after the circuit opened.
         for _ in range(self._queues.waiting_for(did, payer_did)):
             ticket = self._queues.take_waiting(did, payer_did)
             if ticket is not None:
@@ -351,7 +351,7 @@ class Dispatcher:
     # -- one order --------------------------------------------------------------------------------
 
     def _start(self, ticket: Ticket) -> None:
-        # The order begins in a later turn, so its caller gets no event before `send` returns.
+        # The order begins in a later turn of the event loop, so `send` returns before any event.
         self._open.add(ticket)
         if ticket.is_large:
             ticket.is_counted = True
@@ -390,7 +390,7 @@ class Dispatcher:
         return has_room(own, total, limit) or (not own and total < HARD * limit)
 
     def _note_taken(self, ticket: Ticket) -> None:
-        """Stop counting a large order: its body was sent, or never will be.
+        """Stop counting a large order when its body was sent, or when the order ends unsent.
 
         The payer may open another large order at once. A timer retries the orders of other payers.
         """
@@ -433,7 +433,7 @@ class Dispatcher:
         self._release_in(ticket, remaining_ms)
 
     def _release_in(self, ticket: Ticket, delay_ms: int) -> None:
-        # A timer, in case the owner's release is lost between machines.
+        # The timer is needed if the release from the workflow's owner is lost.
         loop = asyncio.get_running_loop()
         ticket.until = loop.call_later(max(0, delay_ms) / 1000, self.release, ticket.order)
 
@@ -614,7 +614,7 @@ class Dispatcher:
             outcome.header(b"location"),
         )
         if not self.checks.is_little(order.output_schema, len(outcome.body)):
-            # The order stays open meanwhile, so the limit of open orders bounds the waiting bytes.
+            # The order stays open until then, so the limit of open orders bounds the waiting bytes.
             self._take_task(ticket, self._judge_and_end, received)
         else:
             self._end(ticket, self.checks.judge(order, received), Contact.REACHED)
@@ -624,7 +624,7 @@ class Dispatcher:
         self._end(ticket, event, Contact.REACHED)
 
     def _fail(self, ticket: Ticket, failure: Failure, contact: Contact) -> None:
-        """End an order without a reply."""
+        """End an order that got no reply, with a failure."""
         event = build_failed_event(ticket.order, failure, ticket.started_ms, _ended_ms(ticket))
         self._end(ticket, event, contact)
 
@@ -681,7 +681,7 @@ def deliver_event(order: DispatchOrder, receive: Receive, event: Event) -> None:
 def _ended_ms(ticket: Ticket) -> int:
     """Return the current time as the end of an order, Unix milliseconds.
 
-    The duration is measured with the monotonic clock, because the wall clock may be set meanwhile.
+    The duration comes from the monotonic clock, because the wall clock may be set during the order.
     """
     span_s = asyncio.get_running_loop().time() - ticket.started_s
     return ticket.started_ms + int(span_s * 1_000)

@@ -21,13 +21,13 @@ PROTOCOL_VERSION = "0.4"
 
 
 def sent_event_id(order: DispatchOrder) -> str:
-    """Return the `eventId` of an order, which the agent echoes; `#verify` ends a verification's."""
+    """Return the `eventId` of an order; for a verification it ends with `#verify`."""
     event = event_id(order.workflow_id, order.node, order.attempt)
     return event + "#verify" if order.is_verification else event
 
 
 def idempotency_key(order: DispatchOrder) -> str:
-    """Return the `Idempotency-Key`, which tells the agent that work repeats. Decision dispatch."""
+    """Return the `Idempotency-Key`, which marks repeated work for the agent. Decision dispatch."""
     work = f"verify {order.attempt}" if order.is_verification else f"{order.rejected}"
     return work_key(order.workflow_id, order.node, order.agent_did, work)
 
@@ -42,7 +42,7 @@ def dispatch_body(
 ) -> bytes:
     """Return the body of a dispatch.
 
-    Some members appear under two names, because agents in use read different names.
+    Some members of the JSON object appear under two names, because agents read different names.
 
     Args:
         event: the id from `sent_event_id`.
@@ -107,7 +107,7 @@ def dispatch_headers(order: DispatchOrder, event: str, body: bytes, service: str
 
 
 def cancel_notice(order: DispatchOrder, reason: str, service: str) -> tuple[bytes, dict[str, str]]:
-    """Return the body and headers of a cancel notice; its `eventId` is that of the dispatch."""
+    """Return the body and headers of a cancel notice, with the `eventId` of the dispatch."""
     body = write_json(
         {
             "eventId": sent_event_id(order),

@@ -1,4 +1,4 @@
-"""Judges requests without a reply: the failure of the attempt, and the effect on agent health.
+"""Finds the failure of a request that got no reply, and its effect on the agent's health.
 
 The functions are pure. Reference: features.md (Dispatch). Decisions agent-health-and-waiting and
 limits-and-admission.
@@ -29,7 +29,7 @@ def judge_failure(
     """
     match outcome.kind:
         case HttpFailureKind.CONNECT_TIMEOUT:
-            # Nothing was sent, so if this is an order to a peer, another candidate gets the node.
+            # Nothing was sent. If this is an order to a peer, another candidate may get the node.
             is_peer = order.peer is not None
             failure = unavailable_failure(order, outcome.detail, is_declined=is_peer)
             if order.timeout_ms >= connect_timeout_ms:
@@ -89,10 +89,10 @@ def unavailable_failure(
 def _contact_of_timeout(order: DispatchOrder) -> Contact:
     """Return `UNANSWERED`, or `UNKNOWN` if the agent had too little time.
 
-    There are three such cases. The workflow's deadline cut the timeout short. (Usually the order is
-    aborted at the deadline; this case occurs when the commit of the end takes longer.) The payer's
-    timeout is too short for any agent. Or it is shorter than the time that the agent promises
-    (money.md, Promised time).
+    The agent had too little time in three cases. The workflow's deadline cut the timeout short.
+    (Usually the order is aborted at the deadline, but the commit of the end may take longer.) The
+    payer's timeout is shorter than `TELLING_TIMEOUT_MS`. Or the timeout is shorter than the agent's
+    promised time (money.md, Promised time).
     """
     is_telling = (
         order.timeout_ms >= max(TELLING_TIMEOUT_MS, order.promised_ms) and not order.is_cut_short

@@ -1,7 +1,7 @@
-"""Stores large results before their events are delivered, and caches them.
+"""Stores large results before their events are delivered, and caches large results.
 
-While the store is unavailable, replies wait in memory. The limit of open orders bounds their
-number. The caller bounds the wait by the workflow's end.
+While the store is unavailable, replies wait in memory. The limit of open orders bounds the number
+of waiting replies. The caller bounds the wait by the workflow's deadline.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Builds the inputs of an order: small ones in the event loop, large ones in a child process.
 
 An order contains the JSON texts of results, or references to stored results. The process that sends
-the order builds the inputs from these. Parsing, writing the canonical form and hashing take up to
-300 ms per MiB and block the event loop meanwhile, so only small inputs are built there. Only mapped
-results are parsed; the results of parents are sent as they are. For large inputs, the value process
-does the work. Large results are loaded from the store first, in groups of bounded size: only their
-mapped parts stay in memory. Reference: features.md (Dispatch, Verification). Decision
+the order builds the inputs from these results. Parsing, writing the canonical form and hashing
+block the event loop for up to 300 ms per MiB, so only small inputs are built there. The value
+process builds large inputs. Only mapped results are parsed; the results of parents are sent as they
+are. Results are read in groups of bounded size. Of a result that is not sent whole, only the mapped
+parts stay in memory. Reference: features.md (Dispatch, Verification). Decision
 messages-and-large-values.
 """
 
@@ -46,7 +46,7 @@ from core.workflow.inputs import (
 BUILT_IN_LOOP_BYTES_MAX: Final = 16 * 1024
 # Maximum size of a group of results. Between two groups the value process serves other payers.
 READ_BYTES_MAX: Final = 1024 * 1024
-# A socket takes bodies up to this size at once, so their transfer needs no timer.
+# A socket takes a body up to this size at once, so its transfer needs no timer.
 UNTIMED_BYTES_MAX: Final = 16 * 1024
 # A body contains the inputs under two names, and escaping may double the text in a template.
 _WRITTEN_PER_BYTE: Final = 4
@@ -76,7 +76,7 @@ def mapped_sources(
 
     Args:
         node: the node whose inputs are sent.
-        results: results of other nodes by node id, with all that the node's mappings name.
+        results: results of other nodes by node id, including all results that mappings name.
         unverified: the result that a verifier judges; None for a peer.
     """
     mapped = {mapping.source: results[mapping.source] for mapping in node.mappings}
@@ -147,14 +147,14 @@ async def build_in_child(
 ) -> OrderInputs | Failure:
     """Build the inputs of an order in the value process; return them, or the failure.
 
-    1. Measure the results that are sent whole: those of parents, and one to be verified. Nothing is
-       loaded if they exceed `bytes_max`.
-    2. Read the mapped parts of the results group by group: first results in the order, then stored
-       ones. Stop when the mapped parts exceed the dispatch body.
+    1. Measure the results that are sent whole: the results of parents, and the result to verify. If
+       they exceed `bytes_max`, return the failure and load nothing.
+    2. Read the mapped parts of the results group by group: first the results that the dispatch
+       order contains, then the stored results. Stop when the mapped parts exceed `bytes_max`.
     3. Build the inputs from the mapped parts.
 
     Args:
-        payer_did: the payer in whose turn the value process works.
+        payer_did: the payer; the value process serves payers round robin.
         load: loads stored results.
         builder: the value process.
         bytes_max: the largest dispatch body.
@@ -255,7 +255,7 @@ def _weigh_filling(asked: FillTexts) -> int:
 
 
 def _size(item: str | BlobRef) -> int:
-    """Return the size of a result: bytes of a stored one, characters of a text in the order."""
+    """Return the size of a result: the bytes of a stored result, the characters of a text."""
     return item.size if isinstance(item, BlobRef) else len(item)
 
 

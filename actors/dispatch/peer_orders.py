@@ -2,10 +2,10 @@
 
 A peer is another deployment. In this module an order is the workflow of one node that is published
 at a peer for one attempt. Its idempotency key is the `eventId` of the attempt. While the outcome of
-the publish is unknown, the same request is repeated with the same key, until the attempt's timeout,
-so the peer stores no order twice. If the attempt ends here first, the order is cancelled at the
-peer. If the order's id is not known, the cancellation looks it up by the key. When this process
-ends, its open orders end at the peer by their own `maxRuntimeMs`.
+the publish is unknown, the publish is repeated with the same key until the attempt's timeout, so
+the peer stores no order twice. If the attempt ends before the order, the order is cancelled at the
+peer. If the order's id is unknown here, the cancellation looks up the order by its key. When this
+process ends, its open orders end at the peer by their own `maxRuntimeMs`.
 Reference: features.md (Nodes at peers), money.md (Work of peers).
 """
 
@@ -55,20 +55,20 @@ log = logging.getLogger("callboard.dispatch")
 
 # Maximum size of a peer's reply with an order's record.
 RECORD_BYTES_MAX: Final = 4 * 1024 * 1024 + 256 * 1024
-# Maximum size of a result that is read apart, because it does not fit into the record.
+# Maximum size of a result that a separate request reads, because it is not in the record.
 RESULT_BYTES_MAX: Final = 8 * 1024 * 1024
-# How long one request waits for the end of an order, and the additional time for its reply.
+# Maximum time that the peer may delay its reply until an order ends, and the time for the reply.
 WAIT_S_MAX, REPLY_S = 50.0, 5.0
 # The pause between two requests for an order; it grows from the minimum.
 PAUSE_S_MIN, PAUSE_S_MAX = 0.1, 2.0
-# How long an order waits until the node's earlier order is cancelled. It must be shorter than
-# `REPLY_TIME_MS`: the wait delays the order's deadline at the peer by the same time.
+# Maximum time that an order waits for the cancellation of the node's earlier order. It must be
+# shorter than `REPLY_TIME_MS`, because the wait also delays the order's deadline at the peer.
 EARLIER_S: Final = 0.5
 # The pauses before the attempts to cancel an order.
 CANCEL_PAUSES_S: Final = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0)
 # Maximum number of orders that are being cancelled, which bounds their memory.
 CANCELLED_MAX: Final = 2_000
-# Failures after which it is certain that nothing of the request was sent.
+# Failures that prove that no part of the request was sent.
 _UNSENT: Final = frozenset(
     {
         HttpFailureKind.DENIED, HttpFailureKind.NOT_TRIED, HttpFailureKind.WITHHELD,
@@ -76,18 +76,18 @@ _UNSENT: Final = frozenset(
     }
 )  # fmt: skip
 
-# The outcome of an order: an HTTP outcome as of an agent, or a failure that the peer reports.
+# The outcome of an order: an HTTP outcome, as for an agent, or a failure of the order at the peer.
 Ended = Outcome | Failed
 Answered = Callable[[Ended], None]
 
 
 class _Order(Struct, eq=False):
-    """An order under way.
+    """An order that is being published or followed.
 
     `event_id`: the `eventId` of the attempt. `node`: the ids of the workflow and the node in this
     deployment. `url`: the URL of the peer's workflows. `request`: the next request, which publishes
-    the order or reads it. `workflow_id`: the order's id at the peer, None while unknown.
-    `is_open`: the order may be unfinished at the peer, so it is cancelled when the attempt ends.
+    or reads the order. `workflow_id`: the order's id at the peer, None while unknown. `is_open`:
+    the order may be unfinished at the peer, and must be cancelled when the attempt ends.
     """
 
     event_id: str
@@ -190,12 +190,12 @@ class PeerOrders:
     async def _follow(self, order: _Order, taken: Callable[[], None] | None) -> Ended:
         """Follow an order until it ends or the attempt's timeout is over; return the outcome.
 
-        1. Wait `EARLIER_S` for the cancellation of the node's earlier order, which holds credits at
-        the peer. If that takes longer, another candidate gets the node. 2. Publish or read the
-        order; the request waits for the order's end. 3. Without a reply: if nothing was ever sent,
-        the peer is unreachable, else repeat the request. 4. The reply has the order's end or id.
-        5. The reply is a refusal. A peer refuses too many waiting requests (429); then this order
-        is polled instead. 6. Pause, then make the next request.
+        1. Wait at most `EARLIER_S` for the cancellation of the node's earlier order, which holds
+        credits at the peer. If that takes longer, another candidate gets the node. 2. Publish or
+        read the order; the peer may delay its reply until the order ends. 3. No reply: if no
+        request of the order was ever sent, return the failure. 4. A success: the reply has the
+        order's end or its id. 5. A refusal. After the first 401, sign again with keys read anew. If
+        the peer refuses another waiting request (429), poll the order. 6. Pause, then repeat 2.
         """
         loop, timeout_s = asyncio.get_running_loop(), order.request.timeout_s
         ends_s = loop.time() + timeout_s
@@ -253,15 +253,15 @@ class PeerOrders:
             pause_s = min(
                 2 * pause_s, max(PAUSE_S_MAX, 0.0 if may_wait else (timeout_s - left_s) / 8)
             )
-        # A timeout shorter than that of connecting does not show that the peer is unreachable.
+        # A timeout shorter than the connect timeout does not show that the peer is unreachable.
         is_away = may_be_away and timeout_s >= order.request.connect_timeout_s
         kind = HttpFailureKind.UNREACHABLE if is_away else HttpFailureKind.TIMEOUT
         return HttpFailure(kind, f"no answer from the peer within {timeout_s:g} s")
 
     async def _accept(self, done: Done, order: _Order) -> HttpReply | Failed | None:
-        """Return a succeeded order as the reply of an agent, or a failure if it is not acceptable.
+        """Return the reply for an order that succeeded, or a failure if its result is not accepted.
 
-        The result is not accepted if it is invalid, or if the agent at the peer is revoked here.
+        The result is not accepted if it is invalid, or if the agent at the peer is revoked.
 
         Returns:
             None while the ledger is unavailable, or while the peer does not return the result.
@@ -289,8 +289,8 @@ class PeerOrders:
         """Publish the order or read it, with the order's next request.
 
         Args:
-            is_waiting: request a reply at the order's end. The publish of a large order requests an
-                immediate reply, because its body stays in memory until the reply.
+            is_waiting: ask the peer to reply when the order ends. False for the publish of a large
+                order: its body stays in memory until the reply.
         """
         wait_s = min(WAIT_S_MAX, left_s) if is_waiting else 0.0
         prefer = {"Prefer": f"wait={wait_s:.3f}"} if is_waiting else {}
@@ -311,7 +311,7 @@ class PeerOrders:
     # -- cancelling -------------------------------------------------------------------------------
 
     def _cancel(self, order: _Order) -> None:
-        """Start to cancel an order at its peer, unless `CANCELLED_MAX` are being cancelled."""
+        """Start to cancel an order at its peer, unless too many orders are being cancelled."""
         if self._is_closed or order in self._cancelling:
             return
         if len(self._cancelling) >= CANCELLED_MAX:

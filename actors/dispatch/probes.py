@@ -39,12 +39,12 @@ class Prober:
         self._probe = HealthProbe(settings.egress_allow, settings.service, names)
         self._turns = asyncio.Semaphore(PROBES_AT_ONCE)
         self._named: set[str] = set()
-        # Agents whose probe could not be made, each with the loop time of its next probe. No result
-        # is stored for them, so without this pause they would come first in every round.
+        # The loop time of the next probe of each agent whose probe could not be made. No result is
+        # stored for these agents, so without a pause they would come first in every round.
         self._untried: dict[str, float] = {}
 
     def request_probes(self, dids: Iterable[str]) -> None:
-        """Probe these agents in the next round, because an owner's circuit for them is open."""
+        """Include agents in the next round, because an owner's circuit for them is open."""
         self._named.update(dids)
 
     async def run(self) -> None:

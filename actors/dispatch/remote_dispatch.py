@@ -1,26 +1,26 @@
 """Sends dispatch orders from this owner's event loop, or through other owners of the cluster.
 
-Each owner has a share of each agent's concurrency and a limit of open orders. If either is used up,
-this owner offers waiting orders to owners that have a share of the agent. The other owner takes an
-order if it can send it at once. Otherwise the order waits here, and this owner offers it again
-soon. An owner without a share sends all its orders for the agent to owners with a share, and the
-orders wait there.
+Each owner has a share of each agent's concurrency, and a limit of open orders. If this owner has
+used up its share or its limit, it offers waiting orders to other owners that have a share of the
+agent. An owner takes an offered order only if it can send the order at once. A refused order waits
+here until the next offer. An owner without a share of an agent sends all its orders for the agent
+to owners with a share, and the orders wait there.
 
 One batched call carries many orders to the other owner's `WorkflowActor`, so there is no call per
 node. The other owner sends the orders from its own event loop and returns their events in the same
-kind of call. If the call with an order fails, the order is lost. Events, ends and aborts are
-repeated until they are acknowledged, because duplicates are harmless. When a process ends, its
-orders are lost, except those that their agents have accepted.
+kind of call. If the call with an order fails, the order is lost. Messages about events, ends and
+aborts are repeated until they are acknowledged, because duplicates are harmless. When a process
+ends, the orders that it sends are lost, unless their agents have accepted them.
 
-The process that sent an accepted order holds it until the workflow's owner releases it. An abort
-makes that process close the request, which frees the socket and the capacity of the agent. An abort
-never overtakes its order: each member has one channel, and an order whose call failed is not
-aborted.
+The process that sent an accepted order holds the order until the workflow's owner releases it. An
+abort makes that process close the request, which frees the socket and the capacity of the agent. An
+abort never overtakes its order, because there is one channel to each member. An order whose call
+failed is not aborted.
 
 Each sending of an order has a serial number, and all messages about the sending contain it.
 Workflow, node and attempt would not distinguish two sendings: a restored workflow repeats an
 aborted verification under the same id, and a late event of the first sending must not reach the
-second. Each message is encoded separately when it is submitted. So its length is known as its
+second. Each message is encoded separately when it is submitted. The length of the message is its
 weight in a batch, and a receiver that cannot decode one message refuses only that message.
 Decisions dispatch and messages-and-large-values.
 """
@@ -62,11 +62,11 @@ log = logging.getLogger("callboard.dispatch")
 QUEUE_MAX = 100_000
 BATCH_SIZE = 512
 REPEAT_S = 0.2
-# After a failed call an owner gets no orders for this time. Otherwise the next attempt, which
-# follows a lost one at once, would be lost in the same way.
+# The owner that was called gets no orders for this time after a failed call. A new attempt follows
+# a lost attempt at once, and would be lost in the same way.
 AVOIDED_MS = 1_000
-# After an owner refuses an order of an agent, it gets the next offer after this time. While all
-# owners are busy, more frequent offers would cost more than the dispatches.
+# An owner that has refused an order for an agent gets no offer for that agent for this time. While
+# all owners are busy, more frequent offers would cost more than the dispatches.
 REFUSED_MS = 400
 # The interval between two rounds of offers, and the time after which an unanswered offer counts as
 # refused.
@@ -155,7 +155,8 @@ class _Away:
 class _Foreign:
     """An order of another owner that is sent from here.
 
-    `is_accepted`: the agent has accepted the order (202), so it is held without a request.
+    `is_accepted`: the agent has accepted the order (202), so this process holds the order without
+    an open request.
     """
 
     order: DispatchOrder
@@ -186,27 +187,27 @@ class RemoteDispatch:
         may_send: Callable[[], bool] = lambda: True,
     ) -> None:
         self._local = local
-        # Only this process sends orders to peers (other deployments). `hold` is called for orders
-        # that were accepted before; they are held here, even if another process sent them.
+        # `give_up` is for orders to peers (other deployments), which this process always sends
+        # itself. `hold` is for accepted orders of restored workflows, whichever process sent them.
         self.waiting_of, self.hold, self.give_up = local.waiting_of, local.hold, local.give_up
         self._name = name
         self._now_ms = now_ms
         self._is_always = is_always
         self._shares = shares
-        # Agents with orders that wait here. For each agent, by owner: the time until which that
-        # owner gets no offer of these orders, Unix milliseconds.
+        # Agents with orders that wait here. By agent and owner: the time until which the owner gets
+        # no offer of orders for the agent, Unix milliseconds.
         self._waiting: dict[str, dict[str, int]] = {}
         self._offers: asyncio.Handle | None = None
         local.on_waiting = self._note_waiting
         self._may_send = may_send
         self._peers: dict[str, Channel[bytes, bool]] = {}
-        # A random start, because events of the predecessor's sendings may still arrive.
+        # Random, because events for a previous process at this address may still arrive.
         self._serials = itertools.count(int.from_bytes(os.urandom(5)) << 20)
         self._away: dict[int, _Away] = {}  # by serial number
         self._serial_of: dict[int, int] = {}  # by `id()` of the order that is away
         self._foreign: dict[tuple[str, int], _Foreign] = {}  # by origin and serial number
-        # The number of messages in flight, and messages that wait because their member could not be
-        # reached, is not known here yet, or has lost its lease for a moment.
+        # The number of messages in flight, and the messages that wait for their next sending. They
+        # wait if their member is not known here, if a call failed, or if this member had no lease.
         self._telling = 0
         self._untold: deque[_Told] = deque(maxlen=UNTOLD_MAX)
         self._repeat: asyncio.Handle | None = None
@@ -222,8 +223,8 @@ class RemoteDispatch:
     def open_calls(self) -> int:
         """Return the number of calls that would be lost if this process ended.
 
-        These are the open and waiting orders here, also those of other owners; this owner's orders
-        at other owners, if no agent has accepted them; and the unacknowledged messages to known
+        These are the open and waiting orders here, including orders of other owners; this owner's
+        orders at other owners that no agent has accepted; and the unacknowledged messages to known
         members.
         """
         away = sum(not away.is_accepted for away in self._away.values())
@@ -233,11 +234,12 @@ class RemoteDispatch:
     def set_peers(self, calls: Mapping[str, Callable[[], PeerCalls]]) -> None:
         """Replace the set of known other members.
 
-        If a member is not in the new set, the orders that it sends for this owner are lost, and
-        their attempts fail at once. A restarted process is a new member.
+        Orders that a removed member sends for this owner fail at once as lost, except accepted
+        orders, which are held here. A restarted process is a new member.
 
         Args:
-            calls: by member id, a factory of its client; only called for new members.
+            calls: functions that create the client of a member, by member id. Only the functions of
+                new members are called.
         """
         for name in list(self._peers):
             if name not in calls:
@@ -251,7 +253,7 @@ class RemoteDispatch:
 
     def _open_channel(self, name: str, calls: PeerCalls) -> Channel[bytes, bool]:
         async def call(batch: list[bytes]) -> Sequence[bool]:
-            # Without this check the other member, which has its own lease, would send the orders.
+            # Without this check, the called member would send the orders under its own lease.
             if not self._may_send():
                 raise ConnectionError("this member has no lease")
             return await calls.send(batch)
@@ -328,12 +330,12 @@ class RemoteDispatch:
     def _hand_out(self, did: str) -> bool:
         """Send an agent's waiting orders to other owners.
 
-        With a share of the agent, this owner offers one order to each other owner, and the next one
-        after that owner has taken it. Without a share it sends all orders, one batch at a time,
-        because it cannot send them to the agent itself.
+        If this owner has a share of the agent, it offers one order to each other owner. An owner
+        that has taken its order gets the next offer at once. If this owner has no share, it sends
+        all the orders, one batch at a time, because it may not send them to the agent.
 
         Returns:
-            Whether more orders of the agent may be sent at once.
+            Whether to call this again at once for more orders of the agent.
         """
         takers, is_offer = self._takers(did), self._own_share(did) > 0
         if not takers:
@@ -380,7 +382,7 @@ class RemoteDispatch:
             self._serial_of[id(order)] = serial
 
     def _take_back(self, serial: int) -> None:
-        """Queue an order here again that another owner has refused."""
+        """Queue an order here again after another owner has refused it."""
         away = self._forget_away(serial)
         paused_ms = self._waiting.setdefault(away.order.agent_did, {})
         paused_ms[away.peer] = self._now_ms() + REFUSED_MS
@@ -408,7 +410,7 @@ class RemoteDispatch:
         """Handle messages of another owner: orders to send, ends of orders, and events.
 
         An order that arrives twice is sent to its agent once. An order of a member that is not
-        among the known live members is refused, because other members may have its shards.
+        known here is refused, because other members may hold that member's shards.
 
         Args:
             bodies: encoded `OrderMessage`s.
@@ -462,7 +464,7 @@ class RemoteDispatch:
         away = self._away.get(serial)
         if away is None:
             if isinstance(event, AttemptAccepted):
-                # The order has ended here, or a previous process at this address had it.
+                # The order has ended here, or it belonged to a previous process at this address.
                 self._send_end(message.origin, serial)
             return
         if away.is_accepted:
@@ -494,9 +496,10 @@ class RemoteDispatch:
             self._tell(_Told(origin, body, failed))
 
     def _return_failure(self, origin: str, serial: int, order: DispatchOrder | None) -> None:
-        """Fail an order whose event its owner cannot decode; the owner would wait without end.
+        """Fail an order whose event cannot be encoded, or not decoded by the owner of the order.
 
-        The failure uses up a retry, because the next attempt may end in the same way.
+        Without this failure, the owner would wait without end. The failure uses up a retry, because
+        the next attempt may end in the same way.
         """
         self._end_foreign((origin, serial), is_abort=True)
         if order is None:
@@ -510,8 +513,8 @@ class RemoteDispatch:
     def _tell(self, told: _Told) -> None:
         """Send a message to a member, and repeat it until the member acknowledges it.
 
-        A message to an unknown member waits: each process learns of new members only when it renews
-        its own lease, so the other member may know this one first.
+        A message to an unknown member waits until this process knows the member. A process learns
+        of new members when it renews its lease, so a new member may know this process first.
         """
         peer = self._peers.get(told.name)
         if peer is None:
@@ -585,10 +588,10 @@ class RemoteDispatch:
     def _forget(self, name: str) -> None:
         """Remove another owner from the known members.
 
-        This owner's orders at the removed owner are lost, except accepted ones, which are held here
-        from now on. The removed owner's unsent orders here are dropped, because another member may
-        have taken its shards by now. Its sent orders go on: their agents know them already, and the
-        removed owner may still run.
+        This owner's orders at the removed owner are lost, except accepted orders, which are held
+        here from then on. The removed owner's unsent orders here are dropped, because another
+        member may hold its shards. Its accepted orders here are released. Its open requests go on:
+        the agents have the orders already, and the removed owner may still run.
         """
         self._peers.pop(name).close()
         self._avoided.pop(name, None)

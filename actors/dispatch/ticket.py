@@ -24,14 +24,14 @@ class DispatchLimits:
     Attributes:
         inflight_start: initial limit of the fresh orders (`AgentQueues`).
         inflight_max: limit of the dispatches in flight.
-        inflight_share: a payer may use 1/n of the places that other payers leave free.
-        inflight_large: room for large dispatches whose bodies are being built or sent.
+        inflight_share: a payer may use 1/`inflight_share` of the sockets that no other payer uses.
+        inflight_large: capacity for large dispatches whose bodies are being built or sent.
         body_bytes_max: the largest dispatch body.
         result_inline_bytes_max: larger results are stored apart, and events refer to them.
         connect_timeout_ms: timeout of a connection to an agent.
         cancel_notice_timeout_ms: timeout of a cancel notice, which is sent once.
-        transfer_timeout_s: an agent must take a large body within this time plus its size divided
-            by `transfer_rate_min`.
+        transfer_timeout_s: the constant part of the time limit for sending a large body. The body's
+            size divided by `transfer_rate_min` is added.
         transfer_rate_min: bytes per second.
     """
 
@@ -55,15 +55,15 @@ Receive = Callable[[str, Event], None]
 class Ticket(Struct, eq=False):
     """An order that is queued, open, or held.
 
-    Tickets are compared by identity, because the same order may be here for two owners.
+    Tickets are compared by identity, because two owners may send equal orders through this process.
 
     Attributes:
-        until: only of a held order: the timer that releases it at the latest.
-        is_over: the order was released while its request was open, so if the agent then accepts the
-            order, it is not held.
+        until: the timer that releases a held order; None if the order is not held.
+        is_over: the order was released while its request was open. If the agent then accepts the
+            order, the order is not held.
         step: the task or the request that an open order waits for.
-        is_large: the inputs are large, so they are built outside the event loop's process.
-        is_counted: the order is large and open, and its body was not sent completely yet.
+        is_large: the inputs are large, so the value process builds them.
+        is_counted: the order counts as large: it is open and its body is not sent completely.
         untaken: the timer that limits the time for sending the body.
         started_ms, started_s: when the order was begun, in Unix milliseconds and loop seconds.
     """

@@ -3,8 +3,8 @@
 Theory of operation: each capability has a queue of waiting nodes. When an agent of a capability
 becomes available, the nodes in that queue retry their selection, oldest first: 20 nodes per turn of
 the event loop, round robin over the capabilities. A node that still finds no agent goes to the end
-of its queue. In addition, once a second, the oldest node of up to 64 capabilities retries, because
-circuits and probes expire without a signal. Decision agent-health-and-waiting.
+of its queue. In addition, once a second, up to 64 queues retry their oldest node, because circuits
+and probes expire without a signal. Decision agent-health-and-waiting.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from core.workflow.events import Event, RetryDue
 # Nodes that retry in one turn of the loop, about 50 us each, and the pause between two turns.
 ASKED_MAX: Final = 20
 TURN_MS: Final = 10
-# How many capabilities one poll covers (one node of each retries), and the poll interval.
+# Maximum number of queues in one poll, which retries one node per queue, and the poll interval.
 POLLED_MAX: Final = 64
 POLL_MS: Final = 1_000
 
@@ -41,7 +41,7 @@ class AgentWaits:
         self._clock = clock
         self._receive = receive
         self._waits: dict[str, dict[_Wait, None]] = {}
-        # Changes since the last turn: pairs of an agent and a capability that nodes wait for.
+        # Changes since the last turn: pairs of a changed agent and a capability with waiting nodes.
         self._changed: dict[tuple[str, str], None] = {}
         # By capability: how many of its nodes still have to retry.
         self._due: dict[str, int] = {}

@@ -1,8 +1,8 @@
 """Takes the results that agents submit to `nodeResult`, in the process that owns the workflow.
 
-The first result of an attempt counts, and a repeat of it gets the same reply. A late result is
-refused; if the workflow has ended, the refusal is also recorded. Each reply follows its commit.
-Reference: money.md (Settlement).
+The first result of an attempt counts, and a repeated result gets the same reply. A late result is
+refused. If an agent submits its result after the end of the workflow, the ledger records the
+refusal. The reply to an accepted result follows the commit. Reference: money.md (Settlement).
 """
 
 from __future__ import annotations
@@ -37,11 +37,12 @@ Done = Callable[[NodeResultReply | ServiceError | None], None]
 def take_result(runner: Runner, request: NodeResultRequest, now_ms: int, done: Done) -> None:
     """Take a submitted result.
 
-    1. If the workflow has ended, the ledger refuses the result and records the refusal.
+    1. If the workflow has ended, the result is refused. If an agent sent the result, the ledger
+       records the refusal.
     2. If the attempt or the verification is open, the result becomes its event.
-    3. If an earlier result of the attempt was taken, the reply is the same as for that result. It
-       follows the commit of that result.
-    4. Otherwise the attempt was decided without this result, and the result is refused.
+    3. If an earlier result of the attempt was taken, this result gets the same reply. The reply
+       follows the commit of the earlier result.
+    4. If the attempt was decided without this result, the result is refused.
 
     Args:
         done: receives the reply after the commit, or None if the workflow is not driven here.
@@ -88,7 +89,7 @@ def take_result(runner: Runner, request: NodeResultRequest, now_ms: int, done: D
 
 
 def find_order_to_judge(runner: Runner, request: NodeResultRequest) -> DispatchOrder | None:
-    """Return the order whose outputSchema must validate the result before it is taken, or None."""
+    """Return the order whose outputSchema must validate a result; None if none must do so."""
     run = runner.find_run(request.workflow_id)
     if run is None or request.failure is not None or request.verify_attempt:
         return None
@@ -187,9 +188,9 @@ def _build_event(
 def _check_signature(
     runner: Runner, run: RunningWorkflow, request: NodeResultRequest
 ) -> Failure | str | None:
-    """Check the signature of a result, if the agent signed the result and its order is known.
+    """Check the signature of a result, if the result itself is signed and its order is known.
 
-    Returns: the result of `check_signature`, or None without such a signature.
+    Returns: the result of `check_signature`; None if there is nothing to check.
     """
     order = run.orders.get((request.node, False))
     if request.signature is None or request.is_request_signed or order is None:

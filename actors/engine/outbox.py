@@ -3,8 +3,8 @@
 Each gateway has one outbox and empties it with one long poll, so there is no message per workflow.
 An entry for a small workflow that succeeded holds all fields of its record, so the gateway reads no
 rows for its reply. For any other workflow the entry holds only the id, and the gateway reads the
-rows. The outbox is bounded: if a gateway stops polling, its oldest entries are dropped, and it
-finds those workflows in the rows. Decision messages-and-large-values.
+rows. The outbox is bounded: if a gateway stops polling, its oldest entries are dropped. The gateway
+then finds the dropped workflows in the rows. Decision messages-and-large-values.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from ledger.commands import Outcome
 
 OUTBOX_SIZE_MAX: Final = 100_000
 WATCHERS_MAX: Final = 1_024
-# Limits of a workflow whose entry holds its record; the rows of a larger workflow are read.
+# Limits of a workflow whose entry holds its record. The gateway reads the rows of larger workflows.
 TOLD_NODES_MAX: Final = 64
 TOLD_BYTES_MAX: Final = 32 * 1024
-# Limit of all records that no gateway has taken yet.
+# Limit of the bytes of all records that no gateway has taken yet.
 KEPT_BYTES_MAX: Final = 4 * 1024 * 1024
 
-# Receives the id of a workflow that has ended, its watchers, and its record if that is small.
+# Receives the id of a workflow that has ended, its watchers, and its record if it is small.
 Finished = Callable[[str, Set[str], WorkflowEnd | None], None]
 
 
@@ -61,7 +61,7 @@ def workflow_end(run: RunningWorkflow, outcome: Outcome) -> WorkflowEnd | None:
 
 
 class Outboxes:
-    """Ended workflows by watcher: ids, each with an encoded `WorkflowEnd` or None."""
+    """The ended workflows of each watcher: by id, an encoded `WorkflowEnd` or None."""
 
     def __init__(self) -> None:
         self._boxes: dict[str, dict[str, bytes | None]] = {}

@@ -1,10 +1,10 @@
 """A workflow owner: builds and connects the parts of one `WorkflowActor`, without Ray.
 
 Each owner process is a new member of the cluster. The owner loads the directory and joins the
-cluster. From then on it takes and gives shards (`actors/shards/membership.py`). When it takes a
-shard, it restores the shard's unfinished workflows in the background. A first start, a restart, the
-loss of another machine and an empty database all take this path. Work on many workflows runs in
-slices, so that no turn of the event loop takes long.
+cluster. From then on it takes and gives shards (`actors/shards/membership.py`). After it has taken
+a shard, it restores the shard's unfinished workflows in the background. The first start, a restart
+and the loss of another machine all take this path. Work on many workflows runs in slices, so that
+no turn of the event loop takes long.
 Decisions fairness-and-long-work and workflow-owners-and-shards.
 """
 
@@ -80,10 +80,10 @@ from ledger.reads.reader import LedgerReader
 
 log = logging.getLogger("callboard.owner")
 
-# How long a caller waits for a commit. After that, its reply says that the outcome is unknown.
+# Maximum time that a caller waits for a commit. Then the reply says that the outcome is unknown.
 COMMIT_TIMEOUT_S = 10.0
-# Open circuits listed in one ping reply. The timekeeper probes the listed agents; when they
-# recover, later ping replies list the remaining agents.
+# Maximum number of open circuits in one ping reply. The timekeeper probes the listed agents. When
+# these agents recover, later ping replies list other agents.
 OPEN_CIRCUITS_REPORTED_MAX = 100
 
 
@@ -103,13 +103,13 @@ def boot_ms() -> int:
 
 
 class Children(Protocol):
-    """The child processes of this owner; each drives one workflow (`isolation: dedicated`)."""
+    """The owner's child processes; each child drives one workflow (`isolation: dedicated`)."""
 
     def drives(self, workflow_id: str) -> bool:
         """Say whether a workflow has a child process that may still run."""
 
     def drop(self, shards: Collection[int]) -> None:
-        """End the child processes in these shards; another member drives their workflows now."""
+        """End the child processes of these shards, whose workflows another member drives now."""
 
     def works_in(self, shard: int) -> bool:
         """Say whether a workflow of this shard has a child process."""
@@ -128,9 +128,9 @@ class Owner:
         renew: sends a lease renewal to the ledger actor.
         peer_calls: returns the client for another owner process, by the address of that process.
         on_lost: receives a reason and ends this process; the next process starts from the rows.
-        at_work: names the current workflow, and counts the process ends that each workflow caused.
-        parent: member, shard and epoch of the parent, for a process that drives a single workflow.
-            None: this process joins the cluster as a member.
+        at_work: records the current workflow, and counts the process ends that a workflow caused.
+        parent: of a child process: the member, shard and epoch under which the child drives one
+            workflow. None: this process joins the cluster as a member.
     """
 
     def __init__(
@@ -226,7 +226,7 @@ class Owner:
     # -- starting ---------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Load the directory, join the cluster, and start to take shards and restore them."""
+        """Load the directory; join the cluster or start as a child; start to restore shards."""
         started_ms = self._clock.now_ms()
         await read_until_success(self._directory_sync.start)
         self._runner = Runner(
@@ -300,8 +300,8 @@ class Owner:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        # The restorer and the tasks call the sync, so they end before it. The sync starts the work
-        # of revoked agents, so that work ends after it.
+        # The restorer and the tasks call the directory sync, so they are ended first. The sync
+        # starts `_revoked_work`, so this work is ended after the sync.
         await self._directory_sync.close()
         await self._revoked_work.close()
         await self._dispatcher.close()
@@ -315,11 +315,11 @@ class Owner:
     ) -> list[OwnerReply]:
         """Handle a batch of requests; return one reply per request, in the same order.
 
-        The reply to a request that makes a command follows the commit of that command.
+        If a request causes a command, its reply follows the commit of the command.
 
         Args:
-            late: stores the replies that are not ready soon, and gives a `Late` token for each.
-                None: wait for all replies, at most `COMMIT_TIMEOUT_S`.
+            late: stores the replies that are not ready soon, and returns a `Late` token for each
+                of them. None: wait for all replies, at most `COMMIT_TIMEOUT_S`.
         """
         runner = self._require_runner()
         try:
@@ -353,8 +353,9 @@ class Owner:
     async def _handle_when_known(
         self, runner: Runner, request: PublishRequest, reply: asyncio.Future[OwnerReply]
     ) -> None:
-        """Refresh the directory, then publish: the workflow names an agent or a capability that
-        this directory does not have yet. Only this request waits for the refresh.
+        """Refresh the directory, then publish a workflow with an unknown agent or capability.
+
+        Only this request waits for the refresh.
         """
         try:
             await self._directory_sync.refresh()
@@ -426,9 +427,9 @@ class Owner:
         return None if row is None else str(row["card"])
 
     def _is_held(self, request: OwnerRequest) -> bool:
-        """Say whether this owner may handle a request: it holds the shard, which is not frozen.
+        """Say whether this owner may handle a request: the workflow's shard is held and not frozen.
 
-        A dry run belongs to no shard, so any owner may handle it.
+        A dry run belongs to no shard, so any owner may handle a dry run.
         """
         if isinstance(request, PublishRequest) and request.is_dry_run:
             return True
@@ -436,7 +437,7 @@ class Owner:
         return self.held.is_held(workflow_id) and not self.held.is_frozen(workflow_id)
 
     def _request_missing_restore(self, runner: Runner, request: OwnerRequest) -> bool:
-        """Request the restore of a workflow that may be unfinished and not restored yet.
+        """Request the restore of a workflow that may be unfinished but not restored yet.
 
         Returns:
             Whether the restore was requested; the caller must repeat its request then.
@@ -520,8 +521,8 @@ class Owner:
     def may_send(self) -> bool:
         """Say whether this process may send new dispatches.
 
-        While orders of lost shards are being ended, it may not: other members have taken these
-        shards and may have sent the same orders.
+        It may not while orders of dropped shards are being ended: another member may have taken
+        these shards and sent the same orders.
         """
         return self.membership.may_send() and not self._drops
 
@@ -574,12 +575,12 @@ class Owner:
     # -- agents -----------------------------------------------------------------------------------
 
     def _concurrency(self, did: str) -> int:
-        """Return an agent's concurrency limit, summed over all owners."""
+        """Return an agent's concurrency limit for all owners together."""
         entry = self._directory.entry(did)
         return self._settings.agent_concurrency if entry is None else entry.max_concurrency
 
     def child_began(self, child: str, slot: int) -> None:
-        """Take the dispatches of a child process.
+        """Accept the dispatches of a child process from now on.
 
         Args:
             child: the name of the child process; no earlier process has had it.
@@ -589,7 +590,7 @@ class Owner:
         self._set_peers()
 
     def child_ended(self, child: str) -> None:
-        """Drop the dispatches of a child process."""
+        """Accept no dispatches of a child process any more, and drop its unsent dispatches."""
         if self._children.pop(child, None) is not None:
             self._set_peers()
 

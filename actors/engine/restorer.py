@@ -1,11 +1,11 @@
 """Restores the stored workflows of a member: all of a shard, or single workflows on request.
 
 A scan reads the rows of shards page by page, earliest deadlines first, and restores each page in
-slices. Meanwhile the runner drives its workflows and accepts new ones. The next page waits until
-few steps of earlier pages are without an outcome. It does not wait for other commands: the queued
-commands of running workflows would delay the restore of all stored workflows. Each read is retried
-until it succeeds, because no caller repeats the request. Requests that arrive during a read share
-the next read, and shards that are taken during a scan share the next scan.
+slices. Meanwhile the runner drives its workflows and accepts new ones. The next page waits until at
+most `AHEAD_MAX` steps of earlier pages have no outcome. The page waits for no other commands: the
+queued commands of running workflows would delay the restore of all stored workflows. Each read is
+retried until it succeeds, because no caller repeats the request. Requests that arrive during a read
+share the next read. Shards that are taken during a scan share the next scan.
 Decisions fairness-and-long-work, ledger-writer and workflow-owners-and-shards.
 """
 
@@ -41,8 +41,8 @@ Result = TypeVar("Result")
 READ_RETRY_S: Final = 0.5
 # Maximum number of workflows in one read by ids.
 IDS_MAX: Final = 100
-# The next page waits while more steps of restored pages than this have no outcome. A payer's new
-# publishes queue behind these steps, and the commands of other payers wait for their commits.
+# The next page waits while more steps of earlier pages than this have no outcome. A payer's new
+# publishes queue behind these steps, and other payers' commands wait until they are committed.
 AHEAD_MAX: Final = 200
 
 
@@ -55,7 +55,7 @@ class Restorer:
         rows: returns a reader of the unfinished workflows in the given shards.
         refresh: refreshes the directory; raises `ServiceError` if that fails.
         ledger: the ledger port of the runner, which counts the steps of restored pages.
-        is_skipped: says whether a child process drives a workflow, which is then not restored here.
+        is_skipped: says whether a child process drives a workflow. Then it is not restored here.
     """
 
     def __init__(
@@ -86,11 +86,11 @@ class Restorer:
 
     @property
     def is_scanning(self) -> bool:
-        """Whether a scan runs, so that unfinished workflows may not be driven yet."""
+        """Whether a scan is running. During a scan, some unfinished workflows may not be driven."""
         return self._scan is not None
 
     def is_restoring(self, workflow_id: str) -> bool:
-        """Say whether a workflow's shard is not fully restored: the workflow may be undriven."""
+        """Say whether a workflow's shard is being restored, so the workflow may be undriven."""
         return self.is_restoring_shard(shard_of(workflow_id))
 
     def is_restoring_shard(self, shard: int) -> bool:
@@ -204,8 +204,8 @@ class Restorer:
         for stored in workflows:
             shard = shard_of(stored.id)
             if self._held.epoch(shard) != epochs[shard]:
-                # This member has lost the shard since the read. If it has taken the shard again,
-                # another member may have driven these workflows, and a later scan reads them.
+                # This member has lost the shard since the read. It may have taken the shard again,
+                # but another member may have driven these workflows. A later scan reads them again.
                 continue
             if self._held.is_frozen(stored.id):
                 continue  # the shard is being given away; if it is kept, a scan restores it

@@ -1,18 +1,18 @@
 """Drives workflows: receives events, steps state machines, commits the records, then acts.
 
-The runner uses no Ray, no sockets and no system clock. It reaches all of these through the ports in
-`actors/ports.py`, so the seeded simulation runs the same code. The runner never waits: every
-outcome arrives in a callback.
+The runner calls neither Ray, sockets nor the system clock, but the ports in `actors/ports.py`. The
+seeded simulation therefore runs the same code. The runner never waits: every outcome arrives in a
+callback.
 
-Each step has this order, which is the guarantee of the engine:
+The engine guarantees the order of each step:
   1. The machine decides: it returns records and actions.
   2. The runner selects agents, and the machine decides on each selection within the same step.
   3. The runner sends all records of the step to the ledger as one command.
-  4. After the commit, and only then, it performs the actions: dispatches, timers, notices.
-If the ledger refuses a step because of a revoked agent, the workflow halts: its machine is ahead of
-the rows, and a machine restored from the rows replaces it. Any other refusal quarantines the
-workflow, and so does an exception in a callback of the ledger, a timer or a dispatch. If another
-member holds a shard now, the runner drops the workflows of that shard and drives the others on.
+  4. Only after the commit, the runner performs the actions: dispatches, timers, notices.
+If the ledger refuses a step for a reason that may pass (`is_halting`), the workflow halts: its
+machine is ahead of the rows, and a machine restored from the rows replaces it. An unexpected
+refusal, or an exception in a callback, quarantines the workflow. If another member takes a shard,
+the runner drops the workflows of this shard and continues to drive the others.
 Reference: features.md (Nodes). Decisions state-machine-and-recovery and workflow-owners-and-shards.
 """
 
@@ -103,9 +103,9 @@ log = logging.getLogger("callboard.runner")
 
 # Delay before the next request for bids when the ledger's clock has not reached the round's end.
 EARLY_MS: Final = 50
-# How long a cancellation waits until the orders at peers have ended.
+# Maximum time that a cancellation waits for the ends of orders at peers.
 ORDERS_END_MS: Final = 5_000
-# The reason in the cancel notices of a stopped run, whose open attempts are lost.
+# The reason in the cancel notices when a run is stopped and its open attempts are lost.
 HALTED_REASON: Final = "error"
 # Names of the timers that belong to no node; a node id cannot contain a NUL character.
 _DEADLINE, _READ_AGAIN = "\x00deadline", "\x00read again"
@@ -127,9 +127,9 @@ class Runner:
             of a workflow.
         on_rows_needed: receives the id of a stored workflow that is not driven. Its rows must be
             read within `reads.open()` and passed to `restore_stored`.
-        at_work: names the current workflow, and counts the process ends that each workflow caused.
+        at_work: records the current workflow, and counts the process ends that a workflow caused.
         on_answered: receives the shard of a workflow when one of its dispatches has ended.
-        dispatches_max: how many dispatches may wait, see `Door`.
+        dispatches_max: the maximum number of waiting dispatches, see `Door`.
     """
 
     def __init__(
@@ -189,7 +189,7 @@ class Runner:
         )
 
     def is_driving(self, workflow_id: str) -> bool:
-        """Say whether this runner drives the workflow; it does not while the workflow is halted."""
+        """Say whether this runner drives the workflow; False while the workflow is halted."""
         return self.find_run(workflow_id) is not None
 
     def find_run(self, workflow_id: str) -> RunningWorkflow | None:
@@ -235,8 +235,8 @@ class Runner:
         rates = self._directory.find_rates(request.payer_did, capability_ids)
         command = self._commands.publish(request, estimate, records, now_ms, rates)
         if request.workflow_id in self._running:
-            # The caller repeats a request whose reply was lost. The ledger stored the outcome of
-            # the first command under the same key, and that outcome gives the reply.
+            # The caller repeats a request whose reply was lost. The commands have the same key, so
+            # the ledger returns the stored outcome of the first command, which gives the reply.
             self._submit(run, command, lambda outcome: done(build_outcome_reply(outcome)))
             return
         self._running.add(run)
@@ -282,9 +282,9 @@ class Runner:
     def _end_orders(self, run: RunningWorkflow, then: Callable[[], None]) -> None:
         """Cancel the orders at peers, and call `then` when they have ended or after a timeout.
 
-        A peer may have charged an order already. The payer must pay for the node of such an order:
-        otherwise a payer could cancel just before the result arrives, and the clearing account
-        would bear the charge. Until `then` is called, the runner sends no dispatch of the workflow.
+        A peer may have charged an order already, and the payer must pay for the node of this order.
+        If the payer could cancel just before the result arrives, the clearing account would bear
+        the charge. Until `then` is called, the runner sends no dispatch of the workflow.
         """
         if run.order_ends is None:
             orders = run.orders_at_peers()
@@ -317,7 +317,7 @@ class Runner:
         self._submit(run, command, committed, otherwise=again)
 
     def resume(self, request: ResumeRequest, done: Resume) -> None:
-        """Resume a quarantined workflow; `done` receives the same values as in `cancel`."""
+        """Resume a quarantined workflow; `done` gets the reply, or None for an unknown workflow."""
         if request.workflow_id in self._running or request.workflow_id in self._quarantine:
             self._quarantine.resume(request, done)
         else:
@@ -334,14 +334,14 @@ class Runner:
     # -- rows -------------------------------------------------------------------------------------
 
     def restore_stored(self, stored: StoredWorkflow, changed_ids: set[str]) -> bool:
-        """Drive a stored workflow on, quarantine it, or end a quarantined one from its rows.
+        """Drive or quarantine a stored workflow, or end a quarantined workflow from its rows.
 
         Args:
             stored: the rows of the workflow.
-            changed_ids: from the `reads.open()` that encloses the read of these rows. These
-                workflows have changed since the read began; a callback requests the next read.
+            changed_ids: the set from the `reads.open()` that encloses the read of these rows. It
+                has the workflows that changed since the read began. Their rows are not used.
 
-        Returns: whether the workflow is driven from these rows.
+        Returns: whether the workflow is now driven from these rows.
         """
         workflow_id = stored.id
         if not self._held.is_held(workflow_id):
@@ -380,8 +380,8 @@ class Runner:
     def adopt(self, run: RunningWorkflow, records: list[Record], actions: list[Action]) -> None:
         """Drive a restored workflow: commit the records of its restore and perform the actions.
 
-        The runner commits even without records. The workflow may have ended after its rows were
-        read, and the refusal of the commit tells that.
+        The runner commits even without records, because the workflow may have ended after its rows
+        were read. Then the ledger refuses the commit.
         """
         self._guard(run, self._adopt, run, records, actions)
 
@@ -447,7 +447,7 @@ class Runner:
 
     def revoked_work_steps(self) -> Iterator[None]:
         """End the open work of revoked agents, one workflow per step of the generator."""
-        # A publish that is not committed yet is skipped: its dispatches are checked when sent.
+        # A workflow whose publish is not committed is skipped: each dispatch is checked when sent.
         for run in self._running.stored():
             yield
             if self.find_run(run.workflow_id) is not run:
@@ -458,7 +458,7 @@ class Runner:
     def commit_empty_step(
         self, workflow_id: str, key: str, done: Callable[[Outcome], None]
     ) -> None:
-        """Commit a step without records; its outcome tells whether the workflow has ended."""
+        """Commit a step without records; the outcome shows whether the workflow has ended."""
         run = self._running.get(workflow_id)
         payer_did = "" if run is None else run.payer_did
         command = self._commands.advance(workflow_id, key, [], self._member)
@@ -490,10 +490,10 @@ class Runner:
                 self._running.remove(run.workflow_id)
             done(build_outcome_reply(outcome))
             if outcome.error is ErrorCode.INTERNAL_ERROR:
-                # After an unexpected refusal, only the rows tell whether the workflow is stored.
+                # After an unexpected refusal, only the rows show whether the workflow is stored.
                 self._on_rows_needed(run.workflow_id)
             elif outcome.result.get("workflowId") == run.workflow_id:
-                # A previous request stored the workflow: only the rows tell its state.
+                # A previous request stored the workflow: only the rows have its state.
                 self._on_rows_needed(run.workflow_id)
             return
         run.is_stored = True
@@ -542,7 +542,7 @@ class Runner:
         self._ledger.submit(command, guarded, run.payer_did)
 
     def _submit_alone(self, command: Command, done: Callable[[Outcome], None], payer: str) -> None:
-        """Commit a command that belongs to no run, so no guard quarantines a run for it."""
+        """Commit a command of no run; an exception of `done` quarantines no workflow."""
         self._submitted += 1
         self._ledger.submit(command, done, payer)
 
@@ -589,7 +589,7 @@ class Runner:
         """Stop driving a workflow until a run restored from its rows replaces this one.
 
         After the first halt the rows are read at once. Each further halt delays the read like a
-        retry, because the ledger's clock may be behind, but not beyond the workflow's deadline.
+        retry, but at most until the workflow's deadline. The ledger's clock may be behind.
         """
         self._stop(run)
         run.halts += 1
@@ -634,7 +634,7 @@ class Runner:
         """Perform actions, except the dispatches that the ledger did not permit.
 
         Args:
-            result: the result of the commit: nodes whose agent is revoked, or has no stake locked.
+            result: the commit's result; names nodes whose agent is revoked or has no locked stake.
         """
         unlocked, revoked = result.get("unstaked", ()), result.get("revoked", ())
         wanted: list[DispatchNode] = []

@@ -1,4 +1,4 @@
-"""Requests of one replica that wait until a workflow ends, and the notices that wake them.
+"""Lets the requests of a replica wait for the ends of workflows, and wakes them by notices.
 
 This module does not know the processes that send the notices.
 """
@@ -27,7 +27,7 @@ class Ends:
     """The waiting requests of each workflow.
 
     Args:
-        kept_max: the most ids of ended workflows stored for requests that do not wait yet.
+        kept_max: the maximum number of stored ids of ended workflows that no request waits for yet.
     """
 
     def __init__(self, kept_max: int) -> None:

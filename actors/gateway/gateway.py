@@ -1,4 +1,4 @@
-"""A Serve replica's calls to the actors: publishes, cancels, ledger commands, waiting, health.
+"""Calls the actors for a Serve replica: publishes, cancels, ledger commands, waiting, health.
 
 A request about a workflow goes to the owner that holds the workflow's shard. Before each retry the
 gateway reads the workflow's row, because no owner drives a workflow that has ended.
@@ -54,7 +54,7 @@ from ledger.commands import Command, Outcome
 from ledger.features.offers import OfferIndex
 from ledger.reads.reader import LedgerReader, StoredWorkflow
 
-# The age up to which a cached result of a health check is returned.
+# Maximum age of a health check's result that is returned from the cache.
 HEALTH_AGE_MAX_S: Final = 0.5
 
 log = logging.getLogger("callboard.gateway")
@@ -62,7 +62,7 @@ log = logging.getLogger("callboard.gateway")
 REQUEST_TIMEOUT_S = 15.0
 PING_TIMEOUT_S = 2.0
 _HEALTHY = "healthy"
-# The longest delay between two retries. Each retry reads the workflow's row.
+# Maximum delay between two retries. Each retry reads the workflow's row.
 READ_DELAY_S_MAX = 1.0
 # A waiting request reads the workflow's row at this interval, in case the notice is lost.
 WAIT_POLL_S = 3.0
@@ -71,7 +71,8 @@ WAIT_POLL_S = 3.0
 class Question(NamedTuple):
     """A request to an owner.
 
-    `payer`: the payer in whose queue the request waits; "" for requests of the service itself.
+    `payer`: the DID in whose queue the request waits: the payer, or the caller of a cancellation or
+    a resume. "" for requests of the service itself.
     """
 
     request: OwnerRequest
@@ -268,9 +269,9 @@ class Gateway:
         Before each retry the workflow's row is read.
 
         Args:
-            asked: returns the request to send for the workflow's current rows. None: no request
-                is needed, and None is returned.
-            question: the first request. None: the row is read and `asked` is called first.
+            asked: returns the request to send for the workflow's current rows. If it returns None,
+                no request is sent, and this function returns None.
+            question: the first request. None: the row is read first, and `asked` is called.
             deadline: a time of `time.monotonic()`. None: in `REQUEST_TIMEOUT_S`.
 
         Raises:
@@ -295,8 +296,8 @@ class Gateway:
                 refusal = error
                 is_read = True
             question = None
-            # Without a pause if the row was not read yet: usually the workflow has ended, and the
-            # row says so.
+            # If the row was not read yet, it is read without a pause. Usually the row shows that
+            # the workflow has ended.
             if is_read:
                 await tries.pause(refusal)
 
@@ -336,10 +337,10 @@ class Gateway:
     async def _watch(self, workflow_id: str, deadline: float) -> bool:
         """Register this gateway as a watcher at the workflow's owner.
 
-        While no owner drives the workflow, its row is read to learn whether it has ended.
+        While no owner drives the workflow, its row is read, which shows whether it has ended.
 
-        Returns: False when the workflow has ended. True otherwise, even if the registration failed:
-        `wait_finished` also reads the row.
+        Returns: False if the workflow has ended. True in every other case, even if the registration
+        failed: `wait_finished` reads the row, too.
         """
         watch = Question(WatchRequest(workflow_id=workflow_id, watcher=self.owners.watcher), "")
 
@@ -356,8 +357,7 @@ class Gateway:
     def _watch_moved(self, shards: Collection[int]) -> None:
         """Register again as a watcher of the awaited workflows of these shards.
 
-        A new owner learns the watchers only if the previous owner handed the shard off. After a
-        crash of the previous owner it does not know them.
+        A new owner of a shard restores the workflows from their rows, which contain no watchers.
         """
         for workflow_id in self._ends.awaited_in(shards):
             task = asyncio.get_running_loop().create_task(self._watch_again(workflow_id))
@@ -390,15 +390,15 @@ class Gateway:
     async def components(self) -> dict[str, str]:
         """Return `healthy`, or the defect, of each component.
 
-        Cached for `HEALTH_AGE_MAX_S`; concurrent callers share one check.
+        The result is cached for `HEALTH_AGE_MAX_S`. Concurrent callers share one check.
         """
         return await self._health.get()
 
     async def is_ready(self) -> bool:
         """Say whether this replica can serve: only Postgres must answer.
 
-        The actors are not called, because after the loss of a machine such calls are slow on all
-        other machines, too. Every replica would then be unready. Cached for `HEALTH_AGE_MAX_S`.
+        The actors are not called: after the loss of a machine, such calls are slow on all machines,
+        and every replica would be unready. The result is cached for `HEALTH_AGE_MAX_S`.
         """
         return await self._readiness.get() == _HEALTHY
 

@@ -18,13 +18,13 @@ _NODE_BYTES: Final = 1_000
 
 
 def bound_results(stored: StoredWorkflow, bytes_max: int) -> list[tuple[RowDict, BlobRef]]:
-    """Keep results in node order while they fit; replace the others by references.
+    """Keep the results of the first nodes that fit; replace all later results by references.
 
     Args:
         stored: the workflow. The rows of its nodes are modified.
         bytes_max: the size limit of the whole record as JSON.
 
-    Returns: the nodes whose large results fit, each with the reference to resolve.
+    Returns: the nodes whose stored large results fit, each with the reference to resolve.
     """
     left = bytes_max - _size(stored.row.get("manifest")) - 2 * _size(stored.row.get("intent"))
     for node in stored.nodes:
@@ -39,8 +39,8 @@ def bound_results(stored: StoredWorkflow, bytes_max: int) -> list[tuple[RowDict,
         if text is None and ref is None:
             continue
         size = _size(text) if text is not None else BlobRef.from_json(ref).size
-        # After the first result that does not fit, no result is kept: the query of the rows stops
-        # at the same limit (`workflow_records` in ledger/features/workflow_reads.py).
+        # After the first result that does not fit, no result is kept, because the query of the rows
+        # stops at the same result (`workflow_records` in ledger/features/workflow_reads.py).
         left = left - size if size <= left else -1
         if left >= 0 and text is None:
             resolved.append((node, BlobRef.from_json(ref)))

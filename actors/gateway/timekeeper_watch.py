@@ -1,10 +1,10 @@
 """Replaces a timekeeper that makes no progress, or that Ray no longer restarts.
 
-Ray restarts a timekeeper whose process has ended. Ray does not notice a frozen timekeeper, or one
-that answers but completes no rounds. Nothing would then watch the owners and the ledger. Every
-replica checks the timekeeper, so one living replica is enough. Two replicas may act at once:
-creating a timekeeper is idempotent, and ending it twice only restarts it once more. Decisions
-process-liveness-and-standby and workflow-owners-and-shards.
+Ray restarts a timekeeper whose process has ended. Ray does not notice a timekeeper that is frozen,
+or that answers but completes no rounds. Without a working timekeeper, no process watches the owners
+and the ledger. Every replica checks the timekeeper, so one living replica is enough. Two replicas
+may act at the same time: creating a timekeeper is idempotent, and a timekeeper that is ended twice
+only restarts once more. Decisions process-liveness-and-standby and workflow-owners-and-shards.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PING_TIMEOUT_S: Final = 2.0
 
 
 class TimekeeperWatch:
-    """Reads every second how many rounds the timekeeper has run.
+    """Checks every second that the timekeeper completes rounds, and replaces a silent timekeeper.
 
     Args:
         settings: the deployment's settings, passed to a new timekeeper. A timekeeper that completes

@@ -1,7 +1,7 @@
 """Builds the rows of a workflow that has succeeded, without a read of the database.
 
 The replica that published the workflow has the request; the owner sends the other values with the
-workflow's end. The rows equal those that a read returns, so one view shows both.
+workflow's end. The rows have the format of rows that are read, so the same view shows both.
 Decision messages-and-large-values.
 """
 

@@ -1,7 +1,7 @@
-"""A replica's reads of workflows: the reads of concurrent requests are batched into one query.
+"""Reads workflows for a replica; the reads of concurrent requests are batched into one query.
 
-Each kind of read has its own queue, which is served round robin over the callers. A value that the
-database refuses fails only its own read. Decision messages-and-large-values.
+Each kind of read has its own queue. The queues of heads and records serve callers round robin. A
+value that the database refuses fails only its own read. Decision messages-and-large-values.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ledger.reads.stored import RowDict, StoredWorkflow, WorkflowHead
 
 RECORD_BYTES_MAX: Final = 4 * 1024 * 1024
 
-# The most records of one batch. Its bytes are limited too, to the size limit of one record.
+# Maximum number of records in one batch. All records of a batch share the size limit of a record.
 RECORDS_BATCH = 32
 ENDINGS_BATCH = 1_000
 
@@ -97,7 +97,7 @@ class WorkflowReads:
         Args:
             caller_did: the caller in whose queue the read waits. A caller with many reads does not
                 delay other callers.
-            record_bytes: `record_bytes` of the workflow's head, or more; None: it is read first.
+            record_bytes: at least `record_bytes` of the workflow's head; None: read the head first.
         """
         if record_bytes is None:
             head = await self.head(workflow_id, caller_did)
@@ -141,8 +141,8 @@ class WorkflowReads:
     async def load_results(self, stored: StoredWorkflow) -> None:
         """Put the selection reasons and the texts of large results into the nodes' rows.
 
-        Both stay within the size limit of the record, which counts the rendered reasons. Reasons
-        are rendered in slices of the loop: those of a thousand nodes take 60 ms.
+        The size limit of the record counts the rendered reasons and the results. Reasons are
+        rendered in slices, because the reasons of a thousand nodes take 60 ms.
 
         Raises:
             ServiceError: LEDGER_UNAVAILABLE.

@@ -1,14 +1,15 @@
 """Records which workflow an owner's process is working on, for the process that replaces it.
 
-A step of a workflow may end its owner process in ways that no exception handler sees: it never
-returns, so the process is replaced as silent, or it crashes the process. The next process would
-restore the workflow and end in the same way. Therefore the id of the workflow at work is written to
-a memory-mapped file, which outlives the process.
+A step of a workflow may end its owner process in ways that no exception handler sees. The step
+never returns, and the process is replaced because it is silent; or the step crashes the process.
+The next process would restore the workflow and end in the same way. Therefore the id of the
+workflow at work is written to a memory-mapped file, which outlives the process.
 
 When a process starts and finds a trace of its predecessor's last turn
-(`actors/process/loop_watchdog.py`), it counts this end against the workflow that was at work. A
-process that is ended from outside leaves no trace, so no workflow is blamed. A workflow with
-`ENDS_MAX` counted ends is quarantined instead of restored. Decision state-machine-and-recovery.
+(`actors/process/loop_watchdog.py`), it counts the predecessor's end against the workflow that was
+at work. A process that is ended from outside leaves no trace, so no workflow is blamed. A workflow
+with `ENDS_MAX` counted ends is quarantined instead of restored.
+Decision state-machine-and-recovery.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ from core.json_text import NotJson, read_json, write_json
 
 log = logging.getLogger("callboard.runner")
 
-# A workflow that was at work in this many ends of its owner's process is quarantined.
+# A workflow is quarantined when this number of process ends was counted against it.
 ENDS_MAX: Final = 3
-# The most workflows whose ends are counted; beyond it the workflow counted first is forgotten.
+# Maximum number of workflows with counted ends. Beyond it, the oldest of them is forgotten.
 COUNTED_MAX: Final = 128
 _NAME_BYTES: Final = 64
 _FILE_BYTES: Final = 16 * 1024
@@ -60,7 +61,7 @@ class AtWork:
         return before
 
     def end(self, before: bytes) -> None:
-        """Note that the work has ended; the workflow that was at work before `begin` continues."""
+        """Note that the work has ended; the workflow from before `begin` is at work again."""
         self._put(before)
 
     @property
@@ -70,7 +71,7 @@ class AtWork:
 
     @types.coroutine
     def run(self, workflow_id: str, work: Coroutine[Any, Any, None]) -> Generator[Any, None, None]:
-        """Run a coroutine; its workflow is at work while the coroutine runs, not while it waits."""
+        """Run a coroutine; the workflow is at work while the coroutine runs, not while it waits."""
         resume: Callable[[], Any] = partial(work.send, None)
         while True:
             before = self.begin(workflow_id)
@@ -88,7 +89,7 @@ class AtWork:
                 resume = partial(work.send, None)
 
     def is_poison(self, workflow_id: str) -> bool:
-        """Say whether a workflow has `ENDS_MAX` counted ends, so that it must not be restored."""
+        """Say whether a workflow has `ENDS_MAX` counted ends and must not be restored."""
         return self._ends.get(workflow_id, 0) >= ENDS_MAX
 
     def forget(self, workflow_id: str) -> None:
@@ -141,7 +142,7 @@ class Guard(Generic[Run]):
 
         Args:
             run: the run that `work` works on.
-            otherwise: called if `work` raised; answers the request for which `work` was called.
+            otherwise: called if `work` raised an exception, to answer the waiting request.
         """
         before = self._at_work.begin(run.workflow_id)
         try:

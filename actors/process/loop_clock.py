@@ -1,8 +1,8 @@
 """The clock of a process: wall time that never goes back, and callbacks on its event loop.
 
 Records contain wall time, and durations are differences of wall times, so the clock must not go
-back. The clock follows the machine's wall time forwards. If the machine's wall time steps back, the
-clock continues with slowed monotonic time until wall time has caught up.
+back. While the machine's wall time goes forward, the clock shows it. If the wall time steps back,
+the clock continues with slowed monotonic time until the wall time has caught up.
 Decision process-liveness-and-standby.
 """
 
@@ -92,6 +92,6 @@ class LoopClock:
         self.now_ms = (SteadyTime() if steady is None else steady).now_ms
 
     def call_at(self, at_ms: int, callback: Callable[..., None], *arguments: Any) -> Timer:
-        """Call `callback` at a time, Unix milliseconds; in the next turn if it has passed."""
+        """Call `callback` at a time, Unix milliseconds; a past time means the next turn."""
         delay_s = max(0, at_ms - self.now_ms()) / 1000
         return self._loop.call_later(delay_s, callback, *arguments)

@@ -1,14 +1,14 @@
 """Measures the turns of a process's event loop, and counts its ticks as the progress counter.
 
-A tick is due every `TICK_MS`. If a tick is late, its delay is the length of the turn before it.
+A tick is due every `TICK_MS`. The delay of a late tick is the length of the turn that delayed it.
 Other threads can read the count of ticks while the loop is blocked. If the count grows, the loop
-works; if it stays constant, the process is frozen or stuck.
+works; if the count stays constant, the process is frozen or stuck.
 
-If a turn lasts too long, or the interpreter has a fatal error, the stack is written to a file. A
-signal handler in C writes it without the interpreter lock, because a call that never returns may
-hold the lock. The next process of this name finds this trace. A process that is ended from outside
-during a normal turn leaves no trace. Decisions fairness-and-long-work, process-liveness-and-standby
-and state-machine-and-recovery.
+If a turn lasts too long, or the interpreter has a fatal error, a trace (the stack) is written to a
+file. A signal handler in C writes the trace without the interpreter lock, because a call that never
+returns may hold this lock. The next process with the same name finds the trace. A process that is
+ended from outside during a normal turn leaves no trace.
+Decisions fairness-and-long-work, process-liveness-and-standby and state-machine-and-recovery.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ STUCK_S: Final = 2.0
 
 
 class TurnTrace:
-    """The trace of a process's current turn. A process can have one, because it has one alarm.
+    """The trace of a process's current turn. A process has at most one: it has only one alarm.
 
     The alarm is the kernel's interval timer; setting it takes one system call. Any thread of the
-    process may receive SIGALRM, and the event loop of an actor may run outside the main thread. So
-    the alarm writes the stacks of all threads.
+    process may receive SIGALRM, and the event loop of an actor may run outside the main thread.
+    Therefore the alarm writes the stacks of all threads.
 
-    `former`: the trace that the previous process of this name left, "" for none.
+    `former`: the trace that the previous process with the same name has left, or "".
 
     Args:
         path: the file of the trace.

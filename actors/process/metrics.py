@@ -12,7 +12,7 @@ from ray.util.metrics import Histogram
 
 from actors.process.loop_watchdog import LONG_TURN_MS, TurnTrace, TurnWatchdog
 
-# Bucket boundaries in seconds; the first is the length from which a turn counts as long.
+# Bucket boundaries in seconds. A turn longer than the first boundary counts as long.
 _BOUNDARIES: Final = [LONG_TURN_MS / 1000, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0]
 
 

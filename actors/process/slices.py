@@ -1,9 +1,9 @@
 """Cuts long work on an event loop into slices, so that each turn of the loop is short.
 
 A loop over many items awaits `pause` after each item. `pause` returns at once until the slice's
-time is used up. Then it yields for several turns of the event loop. The request of another caller
-needs several turns; with one turn between two slices it would wait for as many slices. A slice
-cannot be shorter than one item, so an item must be small: one workflow's step, never a whole batch.
+time is used up. Then it yields for several turns of the event loop. Other requests need several
+turns, and would wait for several slices if there was one turn between two slices. A slice cannot be
+shorter than one item, so an item must be small: one workflow's step, never a whole batch.
 Decisions fairness-and-long-work and ledger-writer.
 """
 

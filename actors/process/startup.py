@@ -1,9 +1,9 @@
 """The start of every service process: settings, log, limit of open files, garbage collector.
 
 Actors receive the settings as a dictionary by name. Ray stores the arguments of a detached actor,
-and newer or older code may restart the actor with them. Values by position would shift silently
-when a setting is added. By name, an unknown setting is ignored, and a missing one gets its default.
-Each kind of process has one log file in the deployment's folder, rotated by size.
+and newer or older code may restart the actor with these arguments. Values by position would shift
+silently when a setting is added. By name, an unknown setting is ignored, and a missing setting gets
+its default. Each kind of process has one log file in the deployment's folder, rotated by size.
 Decision messages-and-large-values.
 """
 
@@ -60,7 +60,7 @@ class JsonLine(logging.Formatter):
 def configure_logging(settings: Settings, kind: str) -> None:
     """Write the `callboard.*` log of this process to `logs/<kind>.jsonl` in the deployment folder.
 
-    Without such a folder, logging stays as it is.
+    If the deployment has no folder, this changes nothing.
     """
     if not settings.home:
         return

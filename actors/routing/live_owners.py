@@ -43,7 +43,8 @@ MAP_REFRESH_S: Final = 1.0
 MAP_TIMEOUT_S: Final = 2.0
 # The shortest pause between two reads of the map, however many requests need a new one.
 MAP_PAUSE_S: Final = 0.05
-# An owner that does not answer for this time loses its lease, and its successor reads everything.
+# The timeout of a refresh. An owner that does not answer in this time has lost its lease, and its
+# successor reads all rows.
 REFRESH_TIMEOUT_S: Final = 10.0
 
 
@@ -85,7 +86,7 @@ class LiveOwners:
         self._following: asyncio.Task[None] | None = None
 
     def follow(self) -> None:
-        """Start to keep the map up to date, until `close`."""
+        """Start the task that keeps the map up to date until `close`."""
         self._following = asyncio.create_task(self._follow())
 
     def close(self) -> None:
@@ -118,7 +119,7 @@ class LiveOwners:
 
         Args:
             request: the request.
-            payer: the payer in whose queue it waits; "" for requests of the service itself.
+            payer: the payer in whose queue the request waits; "" for requests of the service.
             deadline: a time of `time.monotonic()`.
 
         Returns: the owner's answer; None when the owner does not drive the workflow.
@@ -167,9 +168,9 @@ class LiveOwners:
     async def refresh(self) -> None:
         """Make every owner read the changes of agents, health, prices and stakes.
 
-        A client that registers an agent can then publish at once: every owner knows the agent, even
-        if it has not received the notice of the change. An owner that does not answer reads the
-        change at its next poll.
+        So a client that registers an agent can publish at once: every owner knows the agent, even
+        if the notice of the change has not reached the owner yet. An owner that does not answer
+        reads the change at its next poll.
         """
         asked = [channels.refresh() for channels in self._channels.values()]
         with contextlib.suppress(TimeoutError):
@@ -179,7 +180,7 @@ class LiveOwners:
     # -- the map ----------------------------------------------------------------------------------
 
     def use_lease(self, lease: Lease) -> None:
-        """Use the members of a lease, and its shards if it has any (only if they have changed)."""
+        """Use the members and the shards of a lease; a lease without shards changes no shard."""
         if lease.shards:
             if len(lease.shards) != SHARDS:
                 raise ValueError(f"got a map of {len(lease.shards)} shards, expected {SHARDS}")
@@ -227,7 +228,7 @@ class LiveOwners:
                     finished = await call(self.watcher)
                 except Exception as error:  # the edge to another process; waiters read the rows
                     log.info("poll failed owner=%s error=%s", address, type(error).__name__)
-                    # A poll is always in flight, so its failure first shows an owner's end.
+                    # A poll is always in flight, so the end of an owner first makes the poll fail.
                     self._note_failed(address)
                     await asyncio.sleep(RETRY_DELAY_S)
                     continue
@@ -239,7 +240,7 @@ class Tries:
     """The pauses between the retries of one request, up to its deadline.
 
     Args:
-        owners: a change of its map ends a pause early.
+        owners: the live owners. A change of their map ends a pause early.
         deadline: a time of `time.monotonic()`.
         delay_s_max: the longest pause, seconds.
     """

@@ -23,9 +23,10 @@ from core.settings import Settings
 
 CALLS_PER_BATCH_MAX: Final = 1_000
 
-# The most waiting requests, and the most per call, of a channel whose requests all share one call.
+# For a channel whose waiting requests share one call: the most waiting requests, and the most
+# requests per call.
 SHARED_MAX: Final = 100_000
-# A larger request uses the bulk channel.
+# Requests that are larger than this use the bulk channel.
 LARGE_BYTES: Final = 16 * 1024
 
 
@@ -33,7 +34,7 @@ class OwnerChannels:
     """The channels to one owner: single requests, bulk and large requests, late replies, refreshes.
 
     The owner answers a call when all requests of the call are committed. Therefore requests that
-    are slow to store or to read do not share a call with fast ones.
+    are slow to store or to read do not share a call with fast requests.
 
     Args:
         name: the owner's address.

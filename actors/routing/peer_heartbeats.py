@@ -1,7 +1,7 @@
 """Builds this deployment's signed heartbeat; checks and stores the heartbeats of peers.
 
-A replica receives the heartbeats that peers send. The timekeeper receives heartbeats in the replies
-to its own. Reference: features.md (Peers).
+A replica receives the heartbeats that peers send. The timekeeper sends heartbeats, and the replies
+to them contain heartbeats of peers. Reference: features.md (Peers).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ async def take_signed_heartbeat(
     """Store a heartbeat that a peer has signed; return the peer's id.
 
     Steps: (1) check its time and signature; (2) find the peer, and check that the key is the
-    peer's; (3) store a rotated key; (4) store the heartbeat if it is later than the last one.
+    peer's; (3) store a rotated key; (4) store the heartbeat if it is later than the stored one.
 
     Args:
         document: the heartbeat as it was received.

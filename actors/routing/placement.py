@@ -1,19 +1,19 @@
 """Placement of a new workflow: chooses a shard of a member that is near and has a low load.
 
-A member is near if it runs on the same machine as this process; it is then reached over a socket. A
-near member is not used if its load exceeds twice the lowest load of a member plus `NEAR_LOAD_LEAD`
-workflows. Sending a request to another machine costs more than a small difference in load, so with
+A member is near if it runs on the same machine as this process. A near member is reached over a
+socket. It is not used if its load exceeds twice the lowest load of a member plus `NEAR_LOAD_LEAD`
+workflows. Sending a request to another machine costs more than a small difference in load. So with
 a low load every workflow stays near.
 
 A member's load is the load that the ledger reports, up to a second old, plus the workflows that
 this process has placed there since. Among members with equal loads, the workflow's id decides. A
-member to which a call has failed gets no new workflows for the duration of a lease, unless there is
-no other member: it may have ended, and its new workflows would wait until its shards are taken.
-Shards that will soon move get no new workflows.
+member to which a call has failed may have ended: its new workflows would wait until other members
+take its shards. So it gets no new workflows for the duration of a lease, unless there is no other
+member. Shards that will soon move get no new workflows.
 
-This module only decides; the caller measures the time. It may be called from any thread: shared
-state is replaced, not modified. The exception is the count of placed workflows. If two threads
-increase it at once, one increment is lost, which is harmless. Decision workflow-owners-and-shards.
+This module only decides; the caller measures the time. Any thread may call it, because shared state
+is replaced, not modified. The exception is the count of placed workflows. If two threads increase
+it at the same time, one increment is lost, which is harmless. Decision workflow-owners-and-shards.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Placement:
     """Chooses the shards of new workflows.
 
     Args:
-        machine: Ray's id of this replica's machine.
+        machine: Ray's id of the machine of this process.
     """
 
     def __init__(self, machine: str) -> None:
@@ -45,7 +45,7 @@ class Placement:
         self._failed_s: dict[str, float] = {}  # by member: the time of the last failed call
 
     def use_map(self, shard_map: ShardMap) -> None:
-        """Use a new map; its loads include the workflows that were placed before."""
+        """Use a new map; its loads include the workflows that this process placed before."""
         self._map, self._placed = shard_map, {}
         failed_s = self._failed_s.items()
         self._failed_s = {member: at_s for member, at_s in failed_s if member in shard_map.live}
@@ -62,11 +62,11 @@ class Placement:
         """Return a workflow id in a shard of the member that should get the new workflow.
 
         Args:
-            workflow_id: a new id that no workflow has. It is returned if its shard suits.
+            workflow_id: a new id that no workflow has. It is returned unchanged if its shard suits.
             refused: ids of members that must not get the workflow.
             now_s: the time of the clock of `note_failed`, seconds.
 
-        Returns: None when no other member accepts new workflows.
+        Returns: the id; None if no member, except those in `refused`, accepts new workflows.
         """
         shard_map, placed, shard = self._map, self._placed, shard_of(workflow_id)
         chosen = None
@@ -92,7 +92,8 @@ class Placement:
         for position, view in enumerate(members):
             if view.member in refused:
                 continue
-            # Of equal loads the member with the lowest turn. Turns start at the id's shard.
+            # Among members with equal loads, the lowest `turn` is chosen. The id's shard shifts the
+            # turns, so that different workflows get different members.
             turn = (position + shard) % len(members)
             rank = (view.load + placed.get(view.member, 0), turn)
             ranked.append(rank)

@@ -3,12 +3,12 @@
 Rules:
 1. The command key of a request never changes and does not depend on the workflow's id. The ledger
    stores at most one workflow under a key.
-2. A refusal stores nothing if it is `Moved`, or OVERLOADED from a member that has no room. While
-   all tries ended with such refusals, the next try may go to another member. It then has another
-   workflow id, in a shard of that member.
+2. A refusal stores nothing if it is `Moved`, or OVERLOADED from a member that has no room. If all
+   earlier tries ended with such refusals, the next try may go to another member. This try has
+   another workflow id, in a shard of that member.
 3. After a try with an unknown outcome, the id stays the same. The holder of its shard finds by the
-   key whether the workflow was stored. From then on OVERLOADED is not returned to the caller,
-   because it would mean that nothing was stored.
+   key whether the workflow was stored. OVERLOADED would tell the caller that nothing was stored, so
+   it is no longer returned.
 4. Any other refusal is returned to the caller.
 
 Decision workflow-owners-and-shards.
@@ -39,9 +39,9 @@ from core.errors import ErrorCode, ServiceError
 # would call every member.
 MEMBERS_TRIED_MAX: Final = 3
 PUBLISH_TIMEOUT_S: Final = 15.0
-# The most bytes of one bulk in flight. Other bulks then wait for two calls, not for a whole bulk.
+# The most bytes of one bulk in flight. So other bulks wait for two calls, not for a whole bulk.
 BULK_BYTES_IN_FLIGHT_MAX: Final = 2 * CALL_BYTES_MAX
-# Requests of a bulk that are sent in one turn of the event loop; 50 take 3 ms.
+# Requests of a bulk that are sent in one iteration of the event loop; 50 requests take 3 ms.
 STEP: Final = 50
 
 Request = TypeVar("Request")
@@ -129,8 +129,9 @@ async def request_all(
 ) -> list[Reply | BaseException]:
     """Send every request and return the replies, or the exceptions raised, in order.
 
-    The timeout of a request starts when the request is sent. So a bulk sends only part of its
-    requests at once, and the rest when earlier ones are answered. Decision fairness-and-long-work.
+    The timeout of a request starts when the request is sent. So only a part of a bulk is sent at
+    once; further requests follow when earlier requests are answered.
+    Decision fairness-and-long-work.
 
     Args:
         send: sends one request and returns its reply.
@@ -171,7 +172,7 @@ def _is_without_trace(refusal: ServiceError) -> bool:
 async def _under(
     request: PublishRequest | PackedPublish, workflow_id: str
 ) -> PublishRequest | PackedPublish:
-    """Return the request with another workflow id."""
+    """Return the request, changed to this workflow id."""
     if request.workflow_id == workflow_id:
         return request
     if isinstance(request, PackedPublish):

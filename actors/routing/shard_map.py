@@ -35,7 +35,7 @@ class ShardMap:
         self._numbers = dict(numbers)
         ready = [one.address for one in self.live.values() if one.state is MemberState.READY]
         targets = target_addresses(ready)
-        # By member: its shards without those that another member should hold and will soon get.
+        # By member: the held shards that will not move soon, because the member should hold them.
         self._staying = {
             member: [one for one in held if targets and targets[one] == self.live[member].address]
             for member, held in numbers.items()

@@ -1,6 +1,6 @@
 """Builds the request that publishes a run, from a trigger and the cause of the run.
 
-The timekeeper, hooks and callers all use this module. It reads and stores nothing.
+The timekeeper and the API's operations on triggers use this module. It reads and stores nothing.
 Reference: features.md (Triggers, Schedules).
 """
 
@@ -66,7 +66,8 @@ def run_request(
             and `result`, which the nodes can map.
         limits: the limits and defaults of manifests.
         workflow_id, task_id: the new ids.
-        actor_did, authority: the caller if it is not the trigger's owner, and its single right.
+        actor_did, authority: the caller, if the caller is not the trigger's owner, and the caller's
+            single right.
         request_hash: a repeated request with the same key must have the same hash.
 
     Raises:

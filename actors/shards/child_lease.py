@@ -3,7 +3,7 @@
 A child works for its parent, a pooled owner. Its commands carry the parent's member id and the
 epoch of one shard. The parent sends the child's dispatches while the parent's lease is valid, so a
 child needs no lease. When another member holds the shard, the ledger refuses the child's commands.
-The parent ends the child when it loses the shard.
+The parent ends the child when the parent loses the shard.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """The shards that one member holds, with their epochs.
 
 A member holds a shard under an epoch. Every command of the shard's workflows carries this epoch,
-and the ledger refuses an older one. A shard that is being handed off is frozen: the member still
-holds it, but does not drive its workflows. The epochs of a shard only grow. So a late outcome or an
-old map is recognised by its epoch, and never brings back a shard that was handed off or lost.
+and the ledger refuses a command with an older epoch. A shard that is being handed off is frozen:
+the member still holds the shard, but does not drive its workflows. The epochs of a shard only grow.
+So the epoch shows that an outcome is late or that a map is old. Neither brings back a shard that
+was handed off or lost.
 
 This class only stores state; `membership.py` changes it.
 Decisions workflow-owners-and-shards and tests-and-benchmarks.
@@ -18,15 +19,16 @@ class HeldShards:
     """The shards that one member holds.
 
     Args:
-        member: the member's id. Each start of a process has a new one.
+        member: the member's id. Each start of a process creates a new id.
     """
 
     def __init__(self, member: str) -> None:
         self.member = member
         self._epochs: dict[int, int] = {}
         self._frozen: set[int] = set()
-        # By shard: the newest known epoch under which another member holds or held the shard, or
-        # this member held it in the past. This member can hold the shard only under a later epoch.
+        # By shard: the newest known epoch under which this member does not hold the shard. Either
+        # another member holds or held it under this epoch, or this member held it in the past. This
+        # member can hold the shard again only under a later epoch.
         self._others: dict[int, int] = {}
 
     def __len__(self) -> int:
@@ -63,7 +65,7 @@ class HeldShards:
         return epoch > max(self._others.get(shard, -1), self._epochs.get(shard, 0))
 
     def add(self, shard: int, epoch: int) -> None:
-        """Add a shard under a later epoch (`is_news`); it must not be held under an older one."""
+        """Add a shard under a later epoch (`is_news`); the shard must not be held already."""
         assert shard not in self._epochs and self.is_news(shard, epoch), (shard, epoch)
         self._epochs[shard] = epoch
 
@@ -76,7 +78,7 @@ class HeldShards:
     def note_other(self, shard: int, epoch: int) -> None:
         """Note an epoch under which this member does not hold the shard.
 
-        Another member or no member holds it, or this member held it in the past.
+        Under this epoch another member or no member holds it, or this member held it in the past.
         """
         self._others[shard] = max(epoch, self._others.get(shard, epoch))
 

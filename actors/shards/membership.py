@@ -8,16 +8,17 @@ map of shards. The member compares the map with the shards that it holds. It add
 the map assigns to it, and drops those that the map assigns to other members. Epochs decide which of
 two statements about a shard is newer, so a late outcome or an old map changes nothing
 (`held_shards.py`). Then the member computes which shards it should take and give
-(`core/shards/assignment.py`). Two commands, TakeShards and GiveShards, move shards, and only the
-ledger's outcome counts. A reply is ignored if its map is older than the one that this member knew
-when it sent the renewal: that ledger is behind, and another one is the writer.
+(`core/shards/assignment.py`). Two commands, TakeShards and GiveShards, move shards; only the
+ledger's outcome of the command counts. A reply is ignored if its map is older than the map that
+this member knew when it sent the renewal. Such a reply comes from a ledger that is behind, and
+another ledger process is the writer.
 
 A shard drains before it is given. Gateways choose other shards for new workflows. The shard is
 given when it has no open calls to agents, or after `drain_ms`. Then it is frozen until the outcome
-of its GiveShards is known, even if a map says otherwise in the meantime. A frozen shard's workflows
-are not driven. The next holder restores them from their rows and repeats their open calls.
+of its GiveShards is known, whatever maps arrive in the meantime. A frozen shard's workflows are not
+driven. The next holder restores them from their rows and repeats their open calls.
 
-Several renewals may be in flight, and their replies may arrive in another order.
+Several renewals may be in flight. Their replies may arrive in any order.
 
 Before a process sends anything to an agent, it calls `may_send` (`self_fence.py`).
 
@@ -55,7 +56,7 @@ GIVES_MAX: Final = 16
 
 
 class ShardWork(Protocol):
-    """The work that a process does for its shards; `Membership` calls these methods."""
+    """The work of a process for its shards; `Membership` calls these methods."""
 
     def load(self) -> int:
         """Return the number of unfinished workflows that this process drives."""
@@ -97,8 +98,8 @@ class Membership:
         renew: sends a renewal; raises when the ledger does not acknowledge it.
         commit: commits a command; returns its outcome, however long that takes.
         boot_ms: a monotonic clock that runs while the machine or the process is suspended.
-        on_ended: receives the reason when the ledger no longer knows this member. The process then
-            ends, and its successor is a new member.
+        on_ended: receives the reason when the ledger no longer knows this member. The callback ends
+            the process; the process's successor is a new member.
         drain_ms: how long a shard that is to be given waits for its open calls, milliseconds.
     """
 
@@ -122,13 +123,13 @@ class Membership:
         self._drain_ms = drain_ms
         self._members: tuple[MemberView, ...] = ()
         self._shards: tuple[HeldShard, ...] = ()
-        # The version that all processes of the cluster understand. Nothing is written that needs
-        # newer code to be read.
+        # The newest version that all processes of the cluster understand. Rows are written so that
+        # code of this version can read them.
         self.cluster_version = FIRST_VERSION
         self._map_version = 0
         # The newest map version in an outcome of this member's commands.
         self._told_version = 0
-        # The highest values in this member's leases. A ledger that is behind them stops.
+        # The highest epoch and audit id in this member's leases. A ledger with lower values stops.
         self._seen_epoch = self._seen_audit_id = 0
         self._fence = SelfFence(boot_ms)
         self._is_ended = False
@@ -147,7 +148,7 @@ class Membership:
 
     @property
     def _is_empty(self) -> bool:
-        """Whether this member is DRAINING, holds no shard, and is moving none."""
+        """Whether this member is DRAINING, holds no shard, and moves no shard."""
         own = next((one for one in self._members if one.member == self._held.member), None)
         is_moving = self._taking is not None or bool(self._giving)
         is_draining = own is not None and own.state is MemberState.DRAINING
@@ -164,7 +165,7 @@ class Membership:
         self._told_version = max(self._told_version, int(outcome.result["mapVersion"]))
 
     def start(self) -> None:
-        """Start to renew the lease, until `close`; the member must be registered."""
+        """Start to renew the lease until `close`; the member must be registered."""
         self._loop = asyncio.get_running_loop().create_task(self._run())
 
     async def close(self) -> None:
@@ -190,7 +191,7 @@ class Membership:
     # -- renewing ---------------------------------------------------------------------------------
 
     async def _run(self) -> None:
-        """Send a renewal in every interval, even if earlier ones have no reply yet."""
+        """Send a renewal in every interval, even if earlier renewals have no reply yet."""
         while True:
             task = asyncio.get_running_loop().create_task(self._renew_safely())
             self._renewing.add(task)
@@ -250,7 +251,7 @@ class Membership:
     def _report_lost(self) -> None:
         """Log the shards lost since the last renewal, in one line.
 
-        Shards lost together are noticed one by one, by a refused command of each.
+        Shards that are lost together are noticed one by one: the ledger refuses a command of each.
         """
         if self._unreported:
             shards = ",".join(map(str, sorted(self._unreported)))
@@ -322,7 +323,8 @@ class Membership:
     def note_answered(self, shard: int) -> None:
         """Note that an agent of a shard has answered; give the shard if it has drained.
 
-        The check runs in the next turn of the loop: the workflow's next step may open a new call.
+        The check runs in the next iteration of the event loop, because the workflow's next step may
+        open a new call first.
         """
         if shard in self._drains_ms and shard not in self._answered:
             self._answered.add(shard)
@@ -384,7 +386,7 @@ class Membership:
             self._work.taken([shard])
 
     async def _commit_give(self, shard: int, epoch: int, to: MemberView) -> bool:
-        """Commit GiveShards; return False if it was refused, True if the shard is another's."""
+        """Commit GiveShards; return False if it was refused, True if the shard is given or lost."""
         outcome = await self._commit(
             GiveShards(
                 key=self._key("give"),

@@ -1,8 +1,8 @@
 """Decides whether a process may send anything new to agents, by its last acknowledged renewal.
 
-The last renewal that the ledger acknowledged must have been *sent* at most 2.5 s ago, on a clock
-that runs while the process is suspended. So a process that was frozen, or cut off from the ledger,
-sends nothing for a shard that another member has taken. Decision workflow-owners-and-shards.
+A renewal that the ledger has acknowledged must have been *sent* in the last 2.5 s. The clock also
+runs while the process is suspended. So a process that was frozen, or cut off from the ledger, sends
+nothing for a shard that another member has taken. Decision workflow-owners-and-shards.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class SelfFence:
         self._has_refused = False
 
     def may_send(self) -> bool:
-        """Say whether anything new may be sent now; if not, the sender waits for `has_ended`."""
+        """Say whether anything new may be sent now. If not, the sender waits until `has_ended`."""
         is_open = self._is_open()
         self._has_refused |= not is_open
         return is_open
@@ -40,7 +40,7 @@ class SelfFence:
         self._acknowledged_ms = sent_ms if known_ms is None else max(sent_ms, known_ms)
 
     def has_ended(self) -> bool:
-        """Say whether the fence has opened after `may_send` refused; True once per refusal."""
+        """Say whether the fence has ended since `may_send` returned False; True only once."""
         has_ended = self._has_refused and self._is_open()
         self._has_refused &= not has_ended
         return has_ended

@@ -2,8 +2,8 @@
 
 A shard is handed off when all of its commands have outcomes. If the ledger refuses a command as
 STALE, another member holds the command's shard. The shard is dropped before the command's callback
-runs, so the callback finds that the workflow is not driven here. The commands of a restore are also
-counted on their own, which limits how many of them are open. Implements `LedgerPort`.
+runs, so the callback finds that the workflow is not driven here. The open commands of a restore are
+also counted separately, so that the restore can limit their number. Implements `LedgerPort`.
 Decision workflow-owners-and-shards.
 """
 

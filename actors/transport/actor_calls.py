@@ -1,9 +1,9 @@
-"""Calls to actors by name, and the server side of these calls.
+"""Calls methods of actors by name, and serves these calls in the actors.
 
 On the same machine an actor is called over its Unix socket, from another machine by a Ray call. A
 replaced actor is looked up again. Only this module knows how a Ray call fails. Every batch call has
-a timeout of its own: Ray reports an unreachable machine only after Ray's own timeouts, and not at
-all without the GCS.
+its own timeout, because Ray's timeouts for unreachable machines are longer. Without the GCS, Ray
+reports no unreachable machine.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ log = logging.getLogger("callboard.sockets")
 
 # Longer than the slowest reply: a long poll takes 10 s, a batch with a slow database 12 s.
 CALL_TIMEOUT_S: Final = 20.0
-# Look-ups have their own threads, so a slow one does not delay other work in the loop's executor.
+# Look-ups have their own threads, so a slow look-up does not delay the work in other threads.
 # The threads start with the first look-up.
 _LOOK_UP_THREADS: Final = ThreadPoolExecutor(4, "look-up")
 
 
 def find_actor(name: str) -> Any:
-    """Return the handle of the actor with a name; blocks, up to a minute while the GCS is down.
+    """Return the handle of a named actor. Blocks, up to a minute while the GCS is down.
 
     Raises:
         ConnectionError: this process is in no cluster. Ray's look-up would start a new cluster.
@@ -46,8 +46,8 @@ def find_actor(name: str) -> Any:
 class ActorCall:
     """Calls a method of a named actor by Ray.
 
-    The actor's handle is cached until a call fails: then another actor of the same name may have
-    replaced the actor.
+    The actor's handle is cached until a call fails because the actor has ended. A new actor with
+    the same name may have replaced it then.
 
     Args:
         name: the actor's name.
@@ -87,7 +87,7 @@ class ActorCall:
 
 
 class BatchCall:
-    """Sends batches to a method of a named actor, over a local socket if it has one, else by Ray.
+    """Sends batches to a method of a named actor, over its socket on this machine or by Ray.
 
     Args:
         settings: the deployment's settings.

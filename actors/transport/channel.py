@@ -1,9 +1,9 @@
 """The transport between processes: sends a batch of requests, receives a batch of replies.
 
-One call is in flight per destination. Requests that arrive meanwhile form the next batch, so the
-batch size adapts to the load without a timer. Requests wait in a queue per payer, and payers are
-served round robin, so one payer's thousand requests do not delay another payer. The requests of one
-payer keep their order.
+One call is in flight per destination. Requests that arrive during the call form the next batch, so
+the batch size adapts to the load without a timer. Requests wait in a queue per payer, and payers
+are served round robin, so a thousand requests of one payer do not delay another payer. The requests
+of one payer keep their order.
 
 The carrier is a socket (`actors/transport/sockets.py`) or a Ray actor call
 (`actors/transport/actor_calls.py`). A batch is limited in number and weight, so encoding it does
@@ -35,18 +35,18 @@ Reply = TypeVar("Reply")
 
 
 class Channel(Generic[Request, Reply]):
-    """Sends requests to one destination in batches: each batch has the requests that wait then.
+    """Sends requests to one destination in batches of the requests that are waiting.
 
     Args:
         name: the destination's name, for messages.
         call: sends one batch and returns the replies in the order of the requests. The reply to a
             request that failed alone is an exception. If `call` raises, the exception is the reply
             to every request of the batch.
-        capacity: the most requests that may wait. Beyond it `submit` raises OVERLOADED.
-        batch_size: the most requests in one call.
+        capacity: the maximum number of waiting requests. Beyond it, `submit` raises OVERLOADED.
+        batch_size: the maximum number of requests in one call.
         weight_of: returns the weight of a request, 0 or more. None: requests have no weight.
-        batch_weight: the most weight in one call. A request heavier than a quarter of it is sent
-            alone.
+        batch_weight: the maximum weight of one call. A request heavier than a quarter of this
+            weight is sent alone.
         on_close: closes the carrier.
     """
 
@@ -116,7 +116,7 @@ class Channel(Generic[Request, Reply]):
     ) -> None:
         """Queue a request that follows from accepted work; never refuse it.
 
-        `has_room` limits accepted work, and so limits these requests as well.
+        These requests are limited, because callers check `has_room` before they accept work.
         """
         self._put_count += 1
         self._waiting.put(payer, self._put_count, (request, done))
@@ -153,7 +153,7 @@ class Channel(Generic[Request, Reply]):
     async def end(self) -> None:
         """Stop as `close` does, and return when the call in flight has ended.
 
-        The resources of the call are free then. Do not await this in a callback: the end of the
+        Then the call no longer uses its resources. Do not await this in a callback: the end of the
         call waits for the callback.
         """
         pump = self._pump

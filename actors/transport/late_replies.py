@@ -1,9 +1,10 @@
-"""Late replies of an owner: replies that are not ready when their call is answered.
+"""Keeps the late replies of an owner: replies that are not ready when their call is answered.
 
 A call to an owner contains requests of many payers, and one call is in flight at a time. A request
-may take long, for example because a thousand steps of its payer wait for the ledger. It would delay
-the requests of all other payers. So the owner answers a call after `LATE_AFTER_S`, with a token in
-place of each reply that is not ready. The gateway requests these replies separately, by token.
+may take long, for example because a thousand steps of its payer wait for the ledger. The requests
+of other payers must not wait for this request. Therefore the owner answers a call after
+`LATE_AFTER_S`, with a token in place of each reply that is not ready. The gateway requests these
+replies separately, by token.
 Decision ledger-writer.
 """
 
@@ -19,11 +20,11 @@ from actors.transport.wire import encode_reply
 from core.errors import ErrorCode
 
 LATE_AFTER_S: Final = 0.1
-# A poll for late replies is answered after this time, or when all are ready. Tokens that arrive
-# meanwhile join the next poll. If a poll ended with the first ready reply, every poll would send
-# all other tokens again.
+# A poll for late replies is answered when all its replies are ready, or after this time. Tokens
+# that arrive during a poll join the next poll. A poll does not end with the first ready reply,
+# because the next poll would then send all other tokens again.
 POLL_S: Final = 0.1
-# Late replies are stored for this time. It is longer than a gateway waits for any reply.
+# The time for which late replies are stored. A gateway waits less than this for any reply.
 KEPT_S: Final = 20.0
 
 
@@ -50,8 +51,8 @@ class LateReplies:
     async def take(self, tokens: Sequence[int]) -> list[bytes]:
         """Return the encoded replies of these tokens, with a `Late` for each that is not ready.
 
-        An unknown token was issued by another process. Its reply is a `NotYet`, so the gateway
-        repeats the request.
+        The reply for an unknown token is a `NotYet`: a previous process issued the token, or the
+        token has expired. The gateway then repeats the request.
         """
         kept = [self._kept[token] for token in tokens if token in self._kept]
         if len(kept) == len(tokens):

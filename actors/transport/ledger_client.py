@@ -1,9 +1,10 @@
-"""Commands to the ledger from one process: batched, in order, retried with the same keys.
+"""Sends commands from one process to the ledger: in batches, in order, with idempotent retries.
 
 If the outcome of a commit is unknown (the ledger actor ended, Postgres is down), the commit is
-retried until its outcome is known. Keys make retries idempotent. Commands keep their order, because
-one call is in flight and a retry precedes the next batch. Each retry halves the batch, so a command
-that cannot be sent does not block the others. A command whose caller was cancelled is not retried.
+retried until its outcome is known. Keys make retries idempotent. Commands keep their order: at most
+one call is in flight, and a retry precedes the next batch. Each retry halves the batch, so a
+command that cannot be sent does not block the others. If the caller of a command was cancelled, the
+command is not retried.
 Reference: money.md (Commands and keys). Decision messages-and-large-values.
 """
 
@@ -33,7 +34,7 @@ log = logging.getLogger("callboard.ledger_client")
 
 RETRY_DELAY_S_MIN = 0.05
 RETRY_DELAY_S_MAX = 2.0
-# The weight of a command in addition to its bytes: the work of even the smallest transaction.
+# The weight of a command is its length plus this number, for the minimum work of a transaction.
 COMMAND_WEIGHT: Final = 512
 _CALLER_LEFT: Final = Outcome(
     OutcomeStatus.REJECTED,
@@ -47,7 +48,7 @@ class _PendingCommand(Struct, eq=False):
     """An encoded command.
 
     `unsent`: the outcome of a command that cannot be encoded. The command stays in the queue, so
-    its outcome comes in order. `is_wanted`: the caller still waits for the outcome.
+    the outcomes keep their order. `is_wanted`: the caller still waits for the outcome.
     """
 
     key: str
@@ -64,8 +65,8 @@ class LedgerClient:
             outcomes; raises when the outcomes are unknown.
         is_unknown: says whether an exception of `call` means "retry with the same keys".
         on_lost: receives the reason why the outcome of a submitted command stays unknown.
-        capacity: the most commands that may wait.
-        batch_size: the most commands in one call.
+        capacity: the maximum number of waiting commands.
+        batch_size: the maximum number of commands in one call.
     """
 
     def __init__(
@@ -103,8 +104,8 @@ class LedgerClient:
     def submit(self, command: Command, done: Callable[[Outcome], None], payer: str = "") -> None:
         """Queue a command without a timeout; call `done` when its outcome is known.
 
-        The command is never refused, because it follows from work that was accepted while its payer
-        had room. Payers are served round robin; the commands of one payer keep their order.
+        The command is never refused, because it follows from accepted work of a payer that had
+        room. Payers are served round robin; the commands of one payer keep their order.
         """
 
         def handle_outcome(outcome: Outcome | BaseException) -> None:
@@ -118,7 +119,7 @@ class LedgerClient:
     async def commit(self, command: Command, *, timeout_s: float) -> Outcome:
         """Commit one command and return its outcome.
 
-        The command waits in the queue of its `actor_did`; these queues are served round robin.
+        There is a queue per `actor_did`, and the queues are served round robin.
 
         Raises:
             ServiceError: LEDGER_UNAVAILABLE when the outcome is unknown after `timeout_s`. The

@@ -1,14 +1,14 @@
-"""Routing of calls to the ledger's writer, also after another process has become the writer.
+"""Routes calls to the ledger's writer, also after another process has become the writer.
 
 Calls go to the last known writer. If a call fails, or has no reply after `SLOW_S`, the ledger's
 head row is read from Postgres, at most once per `LOOK_PAUSE_S`. The head row names the writer. If
-it names another process, the calls to the previous writer are cut off and repeated at the new one.
-Repeating is harmless: commands have keys, and renewals are idempotent. So callers see no failure
-in a planned hand-over, and the head row is not read while calls succeed.
+it names another process, the calls to the previous writer are cut off and repeated at the new
+writer. Repeating is harmless: commands have keys, and renewals are idempotent. Callers therefore
+see no failure in a planned hand-over. The head row is not read while calls succeed.
 
 The head row contains the name of an actor. Only Ray's GCS can find an actor of another machine by
-name. Therefore both ledger actors are called every `WARM_S`, which keeps Ray connected to them.
-Then the new writer can be reached even while the GCS is down.
+name. Both ledger actors are called every `WARM_S`, which keeps Ray connected to them. Therefore the
+new writer can be reached even while the GCS is down.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ log = logging.getLogger("callboard.ledger_client")
 SLOW_S: Final = 1.0
 LOOK_PAUSE_S: Final = 0.25
 WARM_S: Final = 10.0
-# How often one call is repeated at another process before its error is raised.
+# Maximum number of times that one call is repeated at another process.
 MOVES_MAX: Final = 3
 
 Renew = Callable[[Renewal], Awaitable[Lease]]
@@ -61,9 +61,9 @@ class LedgerRoute:
         self._settings = settings
         self._reader = HeadReader(settings.database_url)
         self._read_head = read_head or self._reader.read
-        # The writer's name. Until the head row is read, the name of a cluster's first ledger.
+        # The name of the last known writer. Before the first read, the first ledger actor's name.
         self.actor = LEDGER
-        # How often a read of the head row named another writer.
+        # The number of changes of the writer that were found.
         self.moves = 0
         self._calls: list[LedgerCall] = []
         self._looking: asyncio.Task[None] | None = None
@@ -95,7 +95,7 @@ class LedgerRoute:
         """Return a function that sends one renewal to the ledger and returns the lease.
 
         For a renewal without a member, the lease contains only the map. The function has no timeout
-        of its own. If it raises, the lease may or may not have been renewed.
+        of its own. If it raises an exception, it is unknown whether the lease was renewed.
         """
         call = self.call("renew")
 
@@ -162,7 +162,7 @@ class LedgerCall:
 
     Args:
         route: knows which actor is the writer.
-        calls: by actor name: the call to the method of that ledger actor.
+        calls: the calls to the method of each ledger actor, by the actor's name.
     """
 
     def __init__(self, route: LedgerRoute, calls: Mapping[str, BatchCall]) -> None:
@@ -185,7 +185,7 @@ class LedgerCall:
         return await self._ask(arguments, self._route.moves)
 
     async def _ask(self, arguments: tuple[Any, ...], moves: int) -> Any:
-        """Call the writer once; if the reply is late and the writer has changed, time out."""
+        """Call the writer once; raise TimeoutError if the reply is late and the writer changes."""
         watching: list[asyncio.Task[None]] = []
 
         async def cut_when_moved() -> None:

@@ -23,9 +23,9 @@ class PublishRequest(Message, frozen=True, kw_only=True):
     `command_key`: the idempotency key (`http:{principal}:{Idempotency-Key}`, else
     `publish:{task_id}`). It stays the same if a retry uses another workflow id. `watcher`: the
     gateway to notify of the workflow's end, or "". `authority`: the single right that permits the
-    request, None if none is needed; also in the messages below. `traceparent`: the caller's value,
-    None without a valid one. `run`: the trigger's run that this request starts; None for a caller's
-    own publish. `webhook_url`: the URL that gets a message when the workflow ends, or None.
+    request, None if none is needed; the messages below have it, too. `traceparent`: the caller's
+    valid header, or None. `run`: the trigger's run that this request starts; None for a publish by
+    a caller. `webhook_url`: the URL that gets a message when the workflow ends, or None.
     """
 
     command_key: str
@@ -48,8 +48,8 @@ class PublishRequest(Message, frozen=True, kw_only=True):
 class PackedPublish(Struct, frozen=True):
     """An encoded `PublishRequest`, with the fields that its sender needs.
 
-    The request is encoded where it is built, in a thread: to encode a thousand compiled workflows
-    at once would block the gateway's event loop.
+    The thread that builds the request encodes it, because encoding a thousand compiled workflows
+    would block the gateway's event loop.
     """
 
     workflow_id: str
@@ -60,10 +60,11 @@ class PackedPublish(Struct, frozen=True):
 
 
 class PublishReply(Message, frozen=True, kw_only=True):
-    """The workflow is stored, or the result of a dry run.
+    """The reply to a publish: the workflow is stored, or the result of a dry run.
 
-    `is_repeat`: the key was used before; the ids are those of the first call. `candidates`,
-    `unavailable`, `waiting`: by node, of a dry run.
+    `is_repeat`: the key was used before, and the reply has the ids of the first publish. Only of a
+    dry run, by node: `candidates`: the available agents; `unavailable`: why there are none;
+    `waiting`: how long the node would wait for an agent, and why.
     """
 
     workflow_id: str
@@ -87,7 +88,7 @@ class WatchRequest(Message, frozen=True, kw_only=True):
 
 
 class WatchReply(Message, frozen=True, kw_only=True):
-    """The owner drives the workflow or holds it in quarantine, and will notify the watcher."""
+    """The workflow is driven or quarantined by this owner, which will notify the watcher."""
 
 
 class CancelRequest(Message, frozen=True, kw_only=True):
@@ -125,9 +126,9 @@ class ResumeReply(Message, frozen=True, kw_only=True):
 
 
 class NotYet(ServiceError):
-    """The owner cannot answer yet: the gateway repeats the request until its own deadline.
+    """The owner cannot answer yet: the gateway repeats the request until the gateway's deadline.
 
-    Any other refusal of an owner goes to the caller at once. The outcome of the request is unknown,
+    Other refusals of an owner go to the caller at once. The outcome of the request is unknown,
     unless the error is a `Moved`.
     """
 
@@ -193,7 +194,7 @@ class Late(Message, frozen=True, kw_only=True):
 
 
 class WorkflowEnd(Message, frozen=True, kw_only=True):
-    """A workflow has succeeded: the values of its record that the publisher does not have yet.
+    """A workflow has succeeded. Contains the values of its record that the gateway does not know.
 
     `nodes`: the nodes' rows as they are stored, in no particular order.
     """
@@ -218,7 +219,7 @@ OwnerRequest = (
 OwnerAnswer = PublishReply | WatchReply | CancelReply | ResumeReply | NodeResultReply | Late | None
 OwnerReply = OwnerAnswer | ServiceError
 
-# The most bytes of a call. The limit bounds how long the requests of other payers wait while a call
-# is decoded, decided and committed. Ray puts arguments above 100 KiB into its object store; such a
-# call takes 13 ms instead of 1.8 ms.
+# Maximum bytes of a call. The limit bounds how long the requests of other payers wait while a call
+# is decoded, decided and committed. Ray puts arguments above 100 KiB into its object store. A call
+# with such arguments takes 13 ms instead of 1.8 ms.
 CALL_BYTES_MAX: Final = 90 * 1024

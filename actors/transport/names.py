@@ -1,8 +1,9 @@
 """The names and the namespace of the actors, and how a named actor is created.
 
-Ray restarts an actor whose process has ended. It does not restart an actor that was ended
-permanently, or whose constructor has failed. The actor's name is then free, and the process that
-needs the actor creates it again: gateways create the timekeeper, the timekeeper creates the ledger.
+Ray restarts an actor whose process has ended. Ray does not restart an actor that was ended
+permanently, or whose constructor has failed. The name of such an actor is unused, and the process
+that needs the actor creates a new one: gateways create the timekeeper, and the timekeeper creates
+the ledger.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ from typing import Any
 
 NAMESPACE = "callboard"
 LEDGER = "ledger"
-# The names of the ledger actors: one actor is the writer, the other is a standby, if there is one.
+# The names of the ledger actors: one actor is the writer, and the other, if it exists, a standby.
 LEDGERS = (LEDGER, "ledger#1")
 TIMEKEEPER = "timekeeper"
 WORKFLOW_PREFIX = "workflow@"
-# Ray concurrency group of methods that run in a separate thread, with the number of its threads.
+# Ray's concurrency group of methods that run in a separate thread: its name and thread count.
 LIVENESS = {"liveness": 1}
 
 
@@ -26,7 +27,7 @@ def workflow_actor(node_id: str, index: int, generation: str = "") -> str:
         node_id: Ray's hexadecimal id of the machine.
         index: 0 for the first actor of that machine.
         generation: the generation of the upgrade that created the actor. During an upgrade, actors
-            of the previous generation run beside their replacements. "": there was no upgrade yet.
+            of the previous generation run beside their replacements. "": before the first upgrade.
     """
     return f"{WORKFLOW_PREFIX}{node_id}#{index}" + (f"+{generation}" if generation else "")
 
@@ -41,7 +42,7 @@ def generation_of(address: str) -> str:
 
 
 def ensure_actor(kind: Any, name: str, *arguments: Any, **options: Any) -> Any:
-    """Return the handle of the actor with a name; create it if it does not exist; blocks.
+    """Return the handle of a named actor; create the actor if it does not exist. Blocks.
 
     Args:
         kind: the actor's class.

@@ -1,4 +1,4 @@
-"""Batches over Unix sockets, for calls to actors of the same machine.
+"""Sends batches over Unix sockets to actors of the same machine, and serves these calls.
 
 A Ray actor call takes about 3 ms of CPU time on both sides together. The same batch over a socket
 takes a third of that. Therefore Ray only starts, names, finds and restarts the processes, and
@@ -6,9 +6,9 @@ batches go through a socket in the deployment's run folder. If no socket listens
 another machine, or is being replaced), the call goes by Ray.
 
 A connection carries one call at a time, as a `Channel` does. A frame has 4 bytes for the length of
-its body, and then the body: msgpack of plain values (numbers, texts, bytes, lists of these). So
-decoding a frame can produce only plain values, whatever another process sends. A call that cannot
-be decoded is refused without an effect on other calls.
+its body, and then the body in msgpack. A decoded body contains only plain values: numbers, texts,
+bytes, and lists of these, whatever another process sends. A call that cannot be decoded is refused
+without an effect on other calls.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ async def receive(reader: asyncio.StreamReader) -> Any:
 class SocketServer:
     """Serves methods of one actor to other processes.
 
-    The first value of a connection is the method's name. Each further value is the list of the
+    The first value on a connection is the method's name. Each later value is the list of the
     arguments of one call.
 
     Args:

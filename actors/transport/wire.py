@@ -1,9 +1,9 @@
-"""Encoding of the messages between processes: msgpack of a closed set of message types.
+"""Encodes and decodes the messages between processes: msgpack of a closed set of types.
 
-Each request, command and reply is encoded separately. So its length is its weight, a batch is a
-list of bytes, and a message that cannot be decoded is answered without an effect on the others.
-`core/message.py` says which versions understand each other. Neither side trusts the other's bytes:
-decoding can produce only these messages. Decision messages-and-large-values.
+Each request, command and reply is encoded separately, so a batch is a list of bytes, and the length
+of a message is its weight. A message that cannot be decoded is refused without an effect on the
+other messages. `core/message.py` says which versions understand each other. No process trusts
+received bytes: decoding can produce only these messages. Decision messages-and-large-values.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ class Undecodable(Exception):
 class NewerMessage(Undecodable):
     """Bytes with a type name or an enum value that this version does not know.
 
-    They are not damaged, but come from a newer version. The receiver refuses the message and stores
-    nothing, so a process of the newer version can still process it.
+    The message is not damaged, but comes from a newer version. The receiver refuses the message and
+    stores nothing, so a process of the newer version can still process the message.
     """
 
 
 class Refusal(Message, frozen=True, kw_only=True):
-    """The message for a `ServiceError`. `is_not_yet`: it is a `NotYet`; `is_moved`: a `Moved`."""
+    """The message for a `ServiceError`, or for its subclass `NotYet` or `Moved`."""
 
     code: ErrorCode
     detail: str
@@ -181,7 +181,7 @@ def with_workflow_id(
 ) -> PublishRequest | PackedPublish:
     """Return a publish request with another workflow id and the same command key.
 
-    A packed request is decoded and encoded again; the time depends on the size of its workflow.
+    A packed request is decoded and encoded again, which takes longer for a large workflow.
     """
     if isinstance(request, PublishRequest):
         return replace(request, workflow_id=workflow_id)
@@ -191,7 +191,7 @@ def with_workflow_id(
 
 
 def encode_failure(error: Exception) -> bytes:
-    """Encode the exception of a call: a `ServiceError` with all fields, any other as its text."""
+    """Encode the exception of a call: a `ServiceError` with all fields, others only as text."""
     if isinstance(error, ServiceError):
         return _FAILURES.encode(Refusal.of(error))
     return _FAILURES.encode(Crash(repr(error).encode(errors="replace").decode()))
@@ -238,7 +238,7 @@ def answer_renewals(
     """Decode renewals and renew their leases; return the encoded leases in order.
 
     Raises:
-        Undecodable: a renewal cannot be decoded. No lease could express this error.
+        Undecodable: a renewal cannot be decoded. A lease has no field for this error.
         ServiceError: the error of `renew`.
     """
     return [LEASES.encode(lease) for lease in renew([RENEWALS.decode(body) for body in bodies])]
@@ -255,7 +255,7 @@ async def _answered(
     answer: Callable[[list[Request]], Awaitable[Sequence[Reply]]],
     refused: Callable[[Undecodable], Reply],
 ) -> list[Reply]:
-    """Return the answers in order: those of `answer`, and of `refused` for undecodable bodies."""
+    """Return answers in order: from `refused` for undecodable bodies, else from `answer`."""
     read: list[Request] = []
     unread: dict[int, Reply] = {}
     for position, body in enumerate(bodies):

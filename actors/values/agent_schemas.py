@@ -1,9 +1,9 @@
 """A process's cache of the agents' schemas: their texts and their compiled forms.
 
-An agent's entry and an order name a schema by the hash of its text. When a card is read, the texts
-of its schemas are cached, up to a limit. A text that is not cached is read from the agent's card
-again. A schema is compiled once, in a thread. Small values are judged in the event loop by compiled
-schemas, all other values in the value process. Cards without schemas cost nothing here.
+An agent's directory entry and a dispatch name a schema by the hash of its text. When a card is
+read, the texts of its schemas are cached, up to a limit. A text that is not cached is read from the
+agent's card again. A schema is compiled once, in a thread. Small values are judged in the event
+loop by compiled schemas, all other values in the value process. Cards without schemas cost nothing.
 Decision versions-and-schemas.
 """
 
@@ -23,8 +23,8 @@ from core.workflow.events import Failure
 
 TEXTS_BYTES_MAX: Final = 32 * 1024 * 1024
 COMPILED_BYTES_MAX: Final = 64 * 1024 * 1024
-# The largest `cost * bytes` that is judged in the event loop. It takes at most 1 ms, or 7 ms if the
-# value breaks the schema and the error must be described.
+# The largest `cost * bytes` of a value that is judged in the event loop. This takes at most 1 ms,
+# or 7 ms if the value breaks the schema and the error must be described.
 IN_LOOP_UNITS_MAX: Final = 50_000
 RETRY_S: Final = 0.5
 
@@ -61,7 +61,7 @@ class AgentSchemas:
         self._compiling: dict[str, asyncio.Future[ValueSchema | None]] = {}
 
     def keep(self, schema: Any) -> str:
-        """Cache a schema's text and return its name; the texts used longest ago are dropped."""
+        """Cache a schema's text and return its name; drop the least recently used texts."""
         text = schema_text(schema)
         # Interned, so that 100,000 entries with the same schema share one name in memory.
         name = sys.intern(schema_name(text))
@@ -104,11 +104,12 @@ class AgentSchemas:
         """Return the name and text of a schema, after compiling it.
 
         If the text is not cached, it is read from the agent's current card. The card may have
-        changed since the order: then its current schema applies, or any value is valid if it has no
-        schema. While the ledger is unavailable, the read is retried until the caller is cancelled.
+        changed since the dispatch was made. Then the card's current schema applies; if the card has
+        no schema now, any value is valid. While the ledger is unavailable, the read is retried
+        until the caller is cancelled.
 
         Args:
-            name: the schema's name in the order.
+            name: the schema's name in the dispatch.
             agent_did: the agent.
             capability_id: the capability to which the schema belongs.
             member: `inputSchema` or `outputSchema`.

@@ -1,7 +1,7 @@
 """Judges a result that an agent sends to `nodeResult`, by the same rules as a reply to a dispatch.
 
-Pure: it takes the bytes of a request and returns their judgement. So a replica never has to decode
-a large result itself. Reference: features.md (Dispatch). Decision limits-and-admission.
+Pure. The value process runs it on the bytes of a request, so a replica never decodes a large result
+itself. Reference: features.md (Dispatch). Decision limits-and-admission.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class HandedIn(Message, frozen=True, kw_only=True):
         body: the request's body.
         event_id: the id that the agent may echo.
         capability_id: the capability of the dispatch.
-        is_verdict: whether it is a verifier's result. Its owner reads only whether it approves.
+        is_verdict: whether it is a verifier's result. The workflow's owner reads only its verdict.
         agent_keys: the agent's keys, replaced ones included, if the result is signed.
     """
 
@@ -137,8 +137,9 @@ def _is_request_signed(
 ) -> bool:
     """Say whether the signature covers `JSON.stringify` of the request's members, not the result.
 
-    False also for a signature of the result itself. The members' texts are taken unchanged from the
-    request, because existing clients create the request and the signed text from the same values.
+    A signature that covers the result itself gives False. The members' texts are taken unchanged
+    from the request, because existing clients make the request and the signed text from the same
+    values.
     Reference: features.md (Signed results).
     """
     if not keys or not isinstance(signature, str):

@@ -19,7 +19,7 @@ from core.workflow.inputs import DispatchRoom, fill_payload, map_inputs
 class MapTexts(Message, frozen=True):
     """A request for the values that a node maps from these results.
 
-    `bytes_max`: the size limit of the dispatch. `left`: the bytes of it that are not used yet.
+    `bytes_max`: the size limit of the dispatch. `left`: how many of these bytes are still unused.
     """
 
     node: CompiledNode
@@ -39,7 +39,7 @@ class FillTexts(Message, frozen=True):
     """A request for the inputs of a node, with its mapped values.
 
     `unverified`: the result to be verified, in the canonical form in which results are stored; None
-    unless the order is a verification.
+    if the dispatch is not a verification.
     """
 
     node: CompiledNode
@@ -59,7 +59,7 @@ class InputText(Message, frozen=True):
 def map_texts(asked: MapTexts) -> MappedTexts | Failure:
     """Return the values that a node maps from results, or the failure of the mapping.
 
-    A value that several inputs map is encoded once.
+    A value that is mapped to several inputs is encoded only once.
     """
     room = DispatchRoom(asked.bytes_max, asked.left)
     try:

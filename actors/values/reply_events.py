@@ -40,7 +40,7 @@ class ReceivedReply(Message, frozen=True):
         event_id: the id that the agent echoes.
         retry_after: the text of the header `Retry-After`, None without one.
         body: the body without its content coding; empty if it could not be decoded.
-        coding_problem: why the body could not be decoded, None if it was.
+        coding_problem: why the body could not be decoded; None: it was decoded.
         input_hash: the hash of the sent inputs.
         started_ms: when the request was sent, Unix milliseconds.
         at_ms: when the reply was complete, Unix milliseconds.
@@ -103,11 +103,11 @@ def judge_received(
 def build_failed_event(
     order: DispatchOrder, failure: Failure, started_ms: int, at_ms: int
 ) -> Event:
-    """Return the event of an order that failed.
+    """Return the event of a dispatch that failed.
 
     Args:
         started_ms: when the request was sent, Unix milliseconds.
-        at_ms: when the order failed, Unix milliseconds.
+        at_ms: when the dispatch failed, Unix milliseconds.
     """
     return failed_event(order, spare_refusal(order, failure), started_ms, at_ms)
 
@@ -129,10 +129,10 @@ def failed_event(
 
 
 def spare_refusal(order: DispatchOrder, failure: Failure) -> Failure:
-    """Return a failure; mark it as spared if an agent without an inputSchema refuses its inputs.
+    """Return a failure, marked as spared if an agent without an inputSchema has refused inputs.
 
-    An agent with an inputSchema gets no inputs that break the schema. So it is blamed if it refuses
-    inputs that its schema allows.
+    An agent with an inputSchema gets no inputs that break its schema. So a refusal of inputs is the
+    agent's fault.
     """
     if failure.is_refusal and not order.input_schema:
         return replace(failure, is_spared=True)
@@ -152,18 +152,18 @@ def check_signature(
 
     None means that the signature cannot be checked. The cases, in order:
     1. The agent has registered no key: None.
-    2. The reply names a key that the agent does not have. Retryable: the agent may have changed it.
+    2. The reply names a key that the agent does not have. Retryable: the key may be a new one.
     3. The signature is by a key that is valid when the result arrives: this key.
-    4. The signature is by the key of the dispatch, which was replaced since. It is not fraud, but
-       the signature is no longer valid. Retryable.
+    4. The signature is by the key that was valid at the dispatch and has been replaced. This is not
+       fraud, but the signature is no longer valid. Retryable.
     5. The signature is by no key of the agent: fraud. A result with an integer beyond 2^53 is
        spared, because standard libraries for RFC 8785 refuse or round such integers.
 
     Args:
         signature: the agent's signature, not None.
-        named_key: the key that the reply names, None for the registered key.
+        named_key: the key that the reply names; None: the reply names no key.
         output_hash: the hash of the result.
-        valid_keys: the agent's keys when the result arrives; empty: the key of the dispatch.
+        valid_keys: the agent's keys when the result arrives; empty: use the dispatch's key.
         is_wide: says whether the result contains an integer beyond 2^53.
 
     Reference: features.md (Signed results, Key rotation); decisions stakes-and-slashing and

@@ -1,8 +1,8 @@
-"""Judges the inputs and results of orders by the schemas of their agents.
+"""Judges the inputs and results of dispatches by the schemas of their agents.
 
-A small value with a compiled, cheap schema is judged in the event loop. Otherwise the schema is
-first read and compiled, and a large value, or one with an expensive schema, is judged in the value
-process. Reference: features.md (Schemas). Decisions messages-and-large-values and
+A small value with a compiled, cheap schema is judged in the event loop. A schema that is not
+compiled is first read and compiled. A large value, or a value with an expensive schema, is judged
+in the value process. Reference: features.md (Schemas). Decisions messages-and-large-values and
 versions-and-schemas.
 """
 
@@ -48,14 +48,14 @@ class SchemaChecks:
         return size_bytes <= JUDGED_IN_LOOP_BYTES_MAX and self._schemas.is_at_hand(name, size_bytes)
 
     def judge_inputs(self, order: DispatchOrder, inputs: bytes) -> Failure | None:
-        """Return the failure of inputs that break their schema, None if they do not.
+        """Return the failure of inputs that break the agent's inputSchema; None: they are valid.
 
         The inputs must be small (`is_little`).
         """
         return _refused_inputs(order, self._find_breach(order.input_schema, inputs))
 
     async def judge_inputs_beside(self, order: DispatchOrder, inputs: bytes) -> Failure | None:
-        """Return the failure of inputs of any size that break their schema, None if they do not.
+        """Do the same as `judge_inputs`, for inputs of any size.
 
         Raises: ValueProcessEnded.
         """

@@ -22,7 +22,7 @@ from core.schemas.value_schema import Breach, CompiledSchemas, ValueSchema, comp
 from core.workflow.events import Event
 
 LENGTH_BYTES: Final = 8
-# A cache of the schemas that were used last. The process judges one value at a time.
+# The cache of recently used schemas. It needs no lock: the process judges one value at a time.
 _COMPILED: Final = CompiledSchemas(32 * 1024 * 1024)
 
 
@@ -30,7 +30,7 @@ def judge_reply(order: DispatchOrder, reply: ReceivedReply, output_schema: bytes
     """Return the event of a reply.
 
     Args:
-        order: the order that the reply answers, without its inputs.
+        order: the dispatch that the reply answers, without its inputs.
         reply: the reply as it was received.
         output_schema: the text of the agent's outputSchema, empty for none.
     """
@@ -38,7 +38,7 @@ def judge_reply(order: DispatchOrder, reply: ReceivedReply, output_schema: bytes
 
 
 def find_breach(schema_text: bytes, text: bytes) -> Breach | None:
-    """Return where the value of a JSON text breaks a schema, None if it does not."""
+    """Return where the value of a JSON text breaks a schema; None: the value is valid."""
     schema = _compiled(schema_text)
     return None if schema is None else schema.find_breach(read_json(text), len(text))
 

@@ -2,13 +2,15 @@
 
 Python parses a JSON text without interruption: 1 MiB of nested arrays holds the interpreter lock
 for 50 ms, also in a thread. Therefore large texts go to a child process, which receives a pickled
-call and returns its pickled answer. The child process starts with the first call. It makes one call
-at a time, and payers are served round robin. It is replaced if it ends or takes too long. It ends
-when its socket is closed, so it ends with the calling process. Each workflow owner has one value
-process for replies and inputs. Each replica has one for results that agents send to `nodeResult`.
+call and returns a pickled answer. The first call starts the child process. The child makes one call
+at a time, and payers are served round robin. The child is replaced if it ends or takes too long. It
+ends when its socket is closed, so it ends with the calling process. Each workflow owner has one
+value process for replies and inputs. Each replica has one for results that agents send to
+`nodeResult`.
 
 `anyio.to_process` was tried and rejected. Its worker imports the main module of its parent, here
-all of Ray (25 MB and a quarter of a second more). A cancellation while the worker starts leaks it.
+all of Ray (25 MB and a quarter of a second more). A cancellation during the worker's start leaks
+the worker.
 """
 
 from __future__ import annotations
@@ -103,7 +105,7 @@ class ValueProcess:
         """Return the judgement of a handed-in result.
 
         Args:
-            owner_did: the agent's owner; the call waits in its queue.
+            owner_did: the agent's owner; the call waits in this owner's queue.
 
         Raises:
             ValueProcessEnded: see `judge`.
@@ -113,7 +115,7 @@ class ValueProcess:
         return judged
 
     def close(self) -> None:
-        """End the process; open requests and later ones fail with `ValueProcessEnded`."""
+        """End the process; open calls and later calls fail with `ValueProcessEnded`."""
         self._is_closed = True
         if self._turns is not None:
             self._turns.cancel()

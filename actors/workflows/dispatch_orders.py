@@ -1,7 +1,7 @@
 """Builds and sends dispatch orders, and builds the events of dispatches that fail.
 
 A `DispatchOrder` is built from the workflow's machine, the agent's directory entry and the action.
-Any process can send it. If no order can be built, the result is the event of the failed dispatch.
+Any process can send the order. If no order can be built, the dispatch fails with an event.
 Reference: features.md (Dispatch, Verification).
 """
 
@@ -72,15 +72,15 @@ class OrderSender:
         self._guard = guard
 
     def send(self, run: RunningWorkflow, actions: Iterable[DispatchNode]) -> None:
-        """Queue dispatches; send as many as one turn of the loop allows, the others later."""
+        """Queue dispatches; send as many as one turn of the loop allows, and the others later."""
         run.unsent += actions
         if _UNSENT not in run.timers:
             self._send_unsent(run)
 
     def release(self, order: DispatchOrder, event: Event) -> None:
-        """Free the order's place at its agent; note in the directory how the agent has replied.
+        """Free the order's capacity, and tell the directory how the order ended.
 
-        The agent has taken, refused or declined the order.
+        The directory notes whether the agent has taken, refused or declined the order.
 
         Args:
             event: the event that ended the order.
@@ -95,7 +95,7 @@ class OrderSender:
         elif failure.is_refusal and failure.is_spared and not order.is_verification:
             directory.note_refusal(did)
         elif failure.is_declined and failure.details != UNHEALTHY:
-            # An open circuit is left out: it may concern only one payer.
+            # An open circuit is not noted, because it may be open for only one payer.
             until_ms = directory.note_declined(did, failure.retry_after_ms, event.at_ms)
             if until_ms is not None:
                 self._clock.call_at(until_ms, directory.note_back, did)
@@ -235,7 +235,7 @@ def rebuild_accepted_orders(
 
 
 def rebuild_order_to_judge(run: RunningWorkflow, name: str) -> DispatchOrder | None:
-    """Return the order of an accepted attempt whose agent was deregistered before a restore.
+    """Return the order of an accepted attempt whose order a restore has left out.
 
     The order has only the fields that are needed to judge the result.
 

@@ -1,8 +1,8 @@
 """Admission control of one owner: whether a payer may publish one more workflow.
 
 Only publishes are refused. Accepted workflows continue, however long the queues are. Three limits
-apply: unfinished workflows, waiting dispatches, and commands that wait for the ledger. Each payer
-has a share of each limit, so one payer cannot use up the room of the others.
+apply: to unfinished workflows, to waiting dispatches, and to commands that wait for the ledger.
+Each payer has a share of each limit, so one payer cannot use up the limits alone.
 Decision ledger-writer.
 """
 
@@ -15,7 +15,7 @@ from core.errors import ErrorCode, ServiceError
 from core.market.sharing.fair_share import Held, has_room
 from core.settings import Settings
 
-# The most dispatches that may wait at one owner, of all payers.
+# Maximum number of waiting dispatches of all payers at one owner.
 DISPATCHES_MAX: Final = 100_000
 
 
@@ -28,8 +28,8 @@ class Door:
     Args:
         settings: `workflows_per_actor_max` is the limit of unfinished workflows.
         dispatcher: counts the waiting dispatches.
-        ledger: knows whether a payer's share of its queue is full.
-        dispatches_max: the most dispatches that may wait, of all payers.
+        ledger: says whether the command queue has room for a payer.
+        dispatches_max: the maximum number of waiting dispatches of all payers.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""A runner's workflows by shard: whether a shard has open calls, and how its workflows are dropped.
+"""Finds open calls to agents in the shards of a runner, and drops the workflows of shards.
 
 This module knows neither leases nor the ledger. `membership.py` decides when shards are dropped;
 a callback of the runner stops each run.
@@ -18,9 +18,9 @@ class DrivenShards:
 
     Args:
         running: the workflows that the runner drives.
-        quarantine: the quarantined workflows, which it does not drive.
-        dispatcher: holds the workflows' orders.
-        stop: stops a run that was dropped: its timers and its remaining orders.
+        quarantine: the quarantined workflows, which the runner does not drive.
+        dispatcher: has the workflows' orders.
+        stop: ends the timers and the remaining orders of a dropped run.
     """
 
     def __init__(
@@ -39,8 +39,8 @@ class DrivenShards:
     def is_idle(self, shard: int) -> bool:
         """Say whether no call to an agent would be lost if the shard's workflows were dropped now.
 
-        Accepted orders do not count: the agent sends the result later, and the member that holds
-        the shard at that time receives it.
+        Accepted orders do not count: the member that holds the shard at the time of the result
+        receives the result.
         """
         return all(
             run.machine.node(node).is_accepted and not is_verification
@@ -49,14 +49,14 @@ class DrivenShards:
         )
 
     def drop(self, shards: Collection[int], *, is_told: bool = True) -> Iterator[None]:
-        """Stop driving the workflows of these shards, because another member drives them.
+        """Stop driving the workflows of these shards, because another member drives them next.
 
         The workflows receive no events after this call. The returned generator then ends their
         orders, one workflow per step.
 
         Args:
             is_told: whether the agents get a cancel notice. False for a shard that is handed off:
-                the notice could end the call that the next member repeats under the same key.
+                the next member repeats the call under the same key, and the notice could end it.
         """
         lost = self._running.of_shards(shards)
         for run in lost:

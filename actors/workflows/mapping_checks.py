@@ -1,9 +1,10 @@
 """Checks a publish against the agents' schemas: refuses mappings that cannot fit, adds warnings.
 
-A mapping is refused if no value can fit it. This must hold for every pair of an agent that may
-produce the result and an agent that may take the input. If one of the agents has no schema, or the
-limit of the check is reached, the mapping is accepted. A value that violates a schema then fails at
-its dispatch. Every reply to the publish has the warnings: stored, repeated, or a dry run.
+Several agents may produce the result of a mapping, and several may take the input. A mapping is
+refused if, for every pair of these agents, no value fits both schemas. If one of the agents has no
+schema, or the limit of the check is reached, the mapping is accepted. A value that violates a
+schema then fails at its dispatch. The warnings are part of every reply to the publish, including
+the replies to a repeated publish and to a dry run.
 Reference: features.md (Inputs). Decision versions-and-schemas.
 """
 
@@ -27,7 +28,7 @@ from core.workflow.unused_members import list_unused
 
 Done = Callable[[PublishReply | ServiceError], None]
 
-# The most schema look-ups of one publish. They take 5 ms, in one turn of the owner's event loop.
+# Maximum number of schema look-ups of one publish. They take 5 ms in one turn of the event loop.
 LOOKS_MAX: Final = 5_000
 _BYTES_PER_LOOK: Final = 256
 
@@ -36,7 +37,7 @@ def check_mappings(compiled: CompiledWorkflow, directory: PeerDirectory) -> None
     """Refuse mappings that cannot fit, within the limit of look-ups of one publish.
 
     Raises:
-        ServiceError: INVALID_MANIFEST, with a problem for each such mapping.
+        ServiceError: INVALID_MANIFEST, with a problem for each mapping that cannot fit.
     """
     check = _Check(compiled, directory)
     problems = ProblemList()

@@ -40,17 +40,17 @@ from core.workflow.transitions import (
 from core.workflow.workflow_state import error_of
 from ledger.commands import Outcome, OutcomeStatus
 
-# The most different directory queries of one dry run that check each agent's promised time and
-# verifiers. Such a query takes 7 ms among 5,000 agents. With more queries, none makes these checks.
+# A dry run with more different directory queries than this does not check the promised times and
+# the verifiers of the agents. A query with these checks takes 7 ms among 5,000 agents.
 EXACT_LOOKS_MAX: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """The reserved amount of each node and the hold for all of them, micro-credits.
+    """The reserved amount of each node, and the hold of the workflow. Amounts are in micro-credits.
 
-    `total_micro`: the estimate. `hold_micro`: the budget; without a budget the estimate. `terms`:
-    the terms of the nodes that their reserved amount alone does not describe.
+    `total_micro`: the estimate. `hold_micro`: the budget, or the estimate if there is no budget.
+    `terms`: by node, the price terms that do not follow from the reserved amount alone.
     """
 
     reserved: dict[str, int]
@@ -60,7 +60,7 @@ class Estimate:
 
     @property
     def exceeds_budget(self) -> bool:
-        """Whether the estimate is above the hold, so that the workflow fails at publish."""
+        """Whether the estimate is above the hold. Then the workflow fails at publish."""
         return self.total_micro > self.hold_micro
 
 
@@ -72,12 +72,12 @@ def estimate_cost(
     at_ms: int = 0,
     payer_did: str = "",
 ) -> Estimate:
-    """Reserve for each node the most that it may pay, its verifier's price included.
+    """Return the estimate: by node, the amount to reserve for its agent and its verifier.
 
     A node with a known price reserves this price. A node that is paid by tokens, or auctioned
-    without a fixed price, reserves its own limit, or a share of the budget left by other nodes. Any
-    other node reserves the lowest price of an agent that can take it, and also gets a share;
-    without a budget, up to three times the lowest positive price (money.md, Estimate).
+    without a fixed price, reserves its own limit or a share of the rest of the budget. Any other
+    node reserves the lowest price of an agent that can take it, and a share of the rest of the
+    budget. Without a budget, other rules apply to such a node (money.md, Estimate).
 
     Args:
         auction_stake_bps: the stake required of bidders, basis points of the reserve.
@@ -95,7 +95,7 @@ def estimate_cost(
     find_prices = _prices_of(directory, at_ms, payer_did)
     costs: dict[str, _NodeCost] = {}
     for name, node in compiled.nodes.items():
-        # A node with a target and a fallback reserves the price of any agent that may replace it.
+        # With a fallback, a node reserves the price of any agent that may replace its target.
         bound_to = None if node.allow_broadcast_fallback else node.target_agent_id
         find_node_prices = partial(
             find_prices,
@@ -119,7 +119,7 @@ def estimate_cost(
         else:
             cost = _find_known_cost(node, prices, budget_micro)
         if node.requires_verification:
-            # For a capability that the payer chose, agents may also accept untrusted verifiers.
+            # If the payer chose the capability, agents may accept untrusted verifiers, too.
             verifiers = [find_prices(node.verifier_capability_id, None, "", is_trusted=True)]
             if node.is_verifier_chosen:
                 verifiers.append(find_prices(node.verifier_capability_id, None, ""))
@@ -139,7 +139,7 @@ def estimate_cost(
 def _prices_of(directory: PeerDirectory, at_ms: int, payer_did: str) -> Callable[..., AskingPrices]:
     """Return a function that finds the prices of the agents that a node may take."""
 
-    # One query per capability, however many nodes need it.
+    # Cached: nodes with the same arguments share one query.
     @cache
     def find_prices(
         capability_id: str,
@@ -183,7 +183,7 @@ def _add_peers(prices: AskingPrices, at_peers: Sequence[int]) -> AskingPrices:
 def _share_out(
     compiled: CompiledWorkflow, costs: dict[str, _NodeCost], auction_stake_bps: int
 ) -> Estimate:
-    """Return the estimate; nodes with `has_share` share the part of the budget that is left."""
+    """Return the estimate; divide the rest of the budget among the nodes with `has_share`."""
     budget_micro = compiled.budget_micro
     verifiers_micro = sum(cost.verifier_micro for cost in costs.values())
     total_micro = verifiers_micro + sum(cost.micro for cost in costs.values())
@@ -192,8 +192,8 @@ def _share_out(
     hold_micro = total_micro if budget_micro is None else budget_micro
     starts = {name: cost.micro for name, cost in costs.items() if cost.has_share}
     others_micro = total_micro - sum(starts.values())
-    # If the nodes' own limits (`maxCostCredits`) all fit in the hold, they are reserved in full.
-    # So another agent's low price cannot lower them.
+    # If the limits of all these nodes (`maxCostCredits`) fit in the hold, each node reserves its
+    # full limit. The low price of one agent then does not exclude other agents.
     limits = {name: compiled.nodes[name].max_cost_micro for name in starts}
     own = {name: limit for name, limit in limits.items() if limit is not None}
     if others_micro + sum((starts | own).values()) > hold_micro:
@@ -217,9 +217,9 @@ def _share_out(
 class _NodeCost:
     """The amounts that a node reserves for its agent and its verifier, micro-credits.
 
-    `has_share`: the node also gets a share of the budget that is left. `registered`: the registered
-    price of its capability. `may_pay_tokens`: its agent may be paid by tokens.
-    `limit_micro`: see `NodeTerms`.
+    `has_share`: the node gets a share of the rest of the budget, too. `registered`: the registered
+    price of the capability. `may_pay_tokens`: the agent may be paid by tokens. `limit_micro`: see
+    `NodeTerms`.
     """
 
     micro: int
@@ -241,7 +241,8 @@ def _find_open_cost(
     """Return the cost of a node for which agents ask fixed prices of their own.
 
     A budget alone does not allow payment by tokens, because any agent could report as many tokens
-    as the budget pays for. The node needs its own limit, or a target that is paid by tokens.
+    as the budget pays for. In addition to the budget, the node needs a target that is paid by
+    tokens. `maxCostCredits` allows payment by tokens without a budget.
     """
     assert prices.cheapest_micro is not None, prices
     assert prices.dearest_micro is not None, prices
@@ -293,7 +294,7 @@ def _find_market_limit(prices: AskingPrices) -> int:
 
 
 def _build_terms(cost: _NodeCost, node: CompiledNode, stake_bps: int) -> NodeTerms | None:
-    """Return a node's terms, None if its reserved amount alone describes them."""
+    """Return a node's price terms; None if they follow from the reserved amount alone."""
     if node.is_auction:
         return NodeTerms(None, False, cost.verifier_micro, cost.micro, stake_bps)
     is_told = cost.registered is None and not cost.may_pay_tokens and not cost.verifier_micro
@@ -305,7 +306,7 @@ def _build_terms(cost: _NodeCost, node: CompiledNode, stake_bps: int) -> NodeTer
 
 
 def _price_to_reserve(prices: AskingPrices) -> Price | None:
-    """Return the price of a capability or a target; a price by tokens comes first."""
+    """Return the price that a node reserves: a token price, else the highest fixed price."""
     if prices.by_token is not None:
         return prices.by_token
     return prices.registered if prices.dearest_micro is None else FixedPrice(prices.dearest_micro)
@@ -393,9 +394,9 @@ def build_publish_reply(request: PublishRequest, estimate: Estimate) -> PublishR
 def build_dry_run_reply(
     request: PublishRequest, estimate: Estimate, directory: PeerDirectory, now_ms: int
 ) -> PublishReply:
-    """Return the reply to a dry run: the hold, the available agents per node, or why none is."""
+    """Return the reply to a dry run: the hold, and by node the available agents or the failure."""
 
-    # Cached for nodes with equal queries: a thousand queries over a thousand agents take seconds.
+    # Cached: nodes with equal queries share one. 1,000 queries among 1,000 agents take seconds.
     @cache
     def list_available_agents(action: SelectAgent) -> tuple[list[str], Failure | None]:
         return directory.list_available_agents(action, now_ms, payer_did=request.payer_did)

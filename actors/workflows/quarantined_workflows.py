@@ -1,9 +1,9 @@
-"""Quarantined workflows: a step failed unexpectedly, and the owner no longer drives the workflow.
+"""Keeps an owner's quarantined workflows. They are not driven, because a step failed unexpectedly.
 
-A quarantined workflow keeps its status and its escrow. It leaves the quarantine in three ways: an
-administrator resumes it, a caller cancels it, or its deadline passes. A cancellation and a passed
-deadline end it from its current rows, without its machine: `request_rows` requests the rows, and
-`end_from_rows` receives them.
+A quarantined workflow keeps its status and its escrow. It leaves the quarantine when the payer or
+an administrator resumes or cancels it, or when its deadline passes. A cancelled or overdue workflow
+is ended from its current rows, without its machine: `request_rows` requests the rows, and
+`end_from_rows` receives the rows.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ log = logging.getLogger("callboard.quarantine")
 Cancel = Callable[[CancelReply | ServiceError | None], None]
 Resume = Callable[[ResumeReply | ServiceError | None], None]
 
-# After a refusal or a failure, the end of a workflow is retried at this interval.
+# Minimum pause before the end of a workflow is tried again after a refusal or a failure.
 END_RETRY_MS: Final = 60_000
 
 
@@ -62,13 +62,13 @@ class Quarantine:
     Args:
         commands: builds the owner's commands.
         clock: time and timers.
-        unfinished: counts the workflows of each payer, quarantined ones too.
-        submit: commits a command in the queue of its payer. If this owner is fenced, the callback
-            is not called.
+        unfinished: counts the workflows of each payer, including quarantined workflows.
+        submit: commits a command in the queue of its payer. If another member holds the shard, the
+            outcome is STALE, and the shard's workflows are removed before the callback is called.
         request_rows: requests a read of a workflow's rows, to end the workflow or to resume it.
         on_changed: receives the id of a workflow whose rows, if read earlier, are out of date.
         on_resumed: receives the id of a workflow after the commit of its resume, before its rows
-            are requested. The runner then forgets its reasons not to restore the workflow.
+            are requested. The process ends that were counted against the workflow are forgotten.
         on_ended: receives (workflow id, watchers, None) after the commit of a workflow's end.
     """
 
@@ -221,10 +221,10 @@ class Quarantine:
         self._request_rows(request.workflow_id)
 
     def end_from_rows(self, stored: StoredWorkflow) -> None:
-        """End a quarantined workflow that is cancelled or whose deadline has passed.
+        """End a quarantined workflow if it is being cancelled or its deadline has passed.
 
         Args:
-            stored: the rows that were just read.
+            stored: the workflow's rows, which were just read.
         """
         workflow_id, now_ms = stored.id, self._clock.now_ms()
         quarantined = self._workflows[workflow_id]
@@ -276,7 +276,7 @@ class Quarantine:
             done(build_cancel_reply(workflow_id, at_ms, records, outcome))
 
     def _retry_end(self, workflow_id: str, quarantined: _QuarantinedWorkflow) -> None:
-        """Refuse a waiting cancellation; retry the end later, after the workflow's deadline."""
+        """Refuse a waiting cancellation; retry the end, but not before the workflow's deadline."""
         cancel, quarantined.cancel = quarantined.cancel, None
         quarantined.is_due = quarantined.is_ending = False
         quarantined.timer.cancel()
@@ -292,7 +292,7 @@ class Quarantine:
         self._request_rows(workflow_id)
 
     def _key(self, kind: str, workflow_id: str) -> str:
-        """Return a key that no other command has, because each retry builds a new decision."""
+        """Return a new, unique key. Each retry needs one, because it is a new decision."""
         self._count += 1
         return f"{kind}:{workflow_id}:{self._commands.held.member}:{self._count}"
 

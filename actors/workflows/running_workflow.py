@@ -1,4 +1,4 @@
-"""Unfinished workflows in their owner's process, and a runner's counters. Only data, no I/O."""
+"""The state of unfinished workflows in their owner's process, and a runner's counts. No I/O."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from core.workflow.machine import WorkflowMachine
 
 # Receives whether an event with records was applied.
 Done = Callable[[bool], None]
-# The time budget for sending one workflow's orders in one turn of the event loop, microseconds. An
-# order takes 20, and 1 more for each parent of its node.
+# The time for sending one workflow's orders in one turn of the event loop, microseconds. An order
+# takes 20 microseconds, and 1 microsecond more for each parent of its node.
 SENT_US_MAX: Final = 4_000
 ORDER_US: Final = 20
 
@@ -40,11 +40,12 @@ class RunningWorkflow:
 
     `orders`: the open orders by (node, whether the order is a verification).
     `watchers`: the gateways to notify of the workflow's end.
-    `is_halted`: the ledger refused a step. The machine is ahead of the rows, so it is replaced.
+    `is_halted`: the run is stopped, for example because the ledger refused a step. Its machine may
+    be ahead of the rows. Only a run that is restored from the rows continues the workflow.
     `is_stored`: the publish is known to be committed. Before that the workflow receives no event.
     `created_ms`: the time of the publish, Unix ms; None when the workflow was restored from rows.
-    `halts`: how often the workflow was halted in this process, earlier runs included.
-    `unsent`: dispatches that later turns of the event loop send, in this order.
+    `halts`: how often the workflow was halted in this process, including earlier runs.
+    `unsent`: the dispatches that later turns of the event loop send, in the order of sending.
     `traceparent`: the value that the publish contained, or None.
     `order_ends`: set while a cancellation waits for the ends of orders at peers.
     """
@@ -86,7 +87,7 @@ class RunningWorkflow:
         return [order for order in self.orders.values() if order.peer is not None]
 
     def end_orders(self, ends: OrderEnds) -> None:
-        """Continue the cancellations that wait for `ends`; do nothing if they went on already."""
+        """Continue the cancellations that wait for `ends`, unless they have continued already."""
         if self.order_ends is ends:
             self.order_ends = None
             for then in ends.then:
@@ -122,7 +123,7 @@ class RunningWorkflow:
 
 
 class DrivenWorkflows:
-    """The unfinished workflows that one runner drives, halted ones included.
+    """The unfinished workflows that one runner drives, including halted workflows.
 
     Args:
         unfinished: counts the workflows of each payer.
@@ -144,7 +145,7 @@ class DrivenWorkflows:
         return self._runs.get(workflow_id)
 
     def has(self, run: RunningWorkflow) -> bool:
-        """Say whether this run is the driven one of its workflow, not an earlier run."""
+        """Say whether this run is the current run of its workflow, not an earlier run."""
         return self._runs.get(run.workflow_id) is run
 
     def stored(self) -> list[RunningWorkflow]:
@@ -170,10 +171,11 @@ class DrivenWorkflows:
 
 @dataclass(frozen=True, slots=True)
 class RunnerStatistics:
-    """A runner's counters since its creation.
+    """A runner's counts.
 
-    `quarantined`: the number of workflows that are quarantined now. `raised`: the number of
-    callbacks that raised an exception. Each of them quarantined its workflow.
+    `running`, `quarantined`: the current numbers of driven and of quarantined workflows.
+    `commands`: the number of submitted commands. `raised`: the number of exceptions that
+    quarantined a workflow.
     """
 
     running: int

@@ -1,4 +1,4 @@
-"""The ledger commands of a workflow's steps, their keys, and the errors of refused requests.
+"""Builds the ledger commands of a workflow's steps, their keys, and errors of refused requests.
 
 Pure, apart from reads of the directory and the clock.
 """
@@ -58,7 +58,7 @@ class OwnerCommands:
         """Return the command that stores a workflow, its hold and its first attempts.
 
         Args:
-            rates: the number of the workflow's nodes that each rate policy of the payer counts.
+            rates: for each rate policy of the payer, the number of nodes that the policy counts.
         """
         return PublishWorkflow(
             key=request.command_key,
@@ -136,9 +136,9 @@ def resolve_selections(
     records: list[Record],
     pending: list[Action],
 ) -> tuple[list[Record], list[Action]]:
-    """Select an agent for each selection of a step; return all records and the other actions.
+    """Make the selections of a step; return all records, and the actions except the selections.
 
-    The machine takes each selection's result as an event, which may add records and actions.
+    The machine takes the result of each selection as an event, which may add records and actions.
 
     Args:
         records: the step's records so far.
@@ -169,7 +169,7 @@ def resolve_selections(
 
 
 def newest_rows(records: list[Record]) -> list[Record]:
-    """Drop all but the last row of each node, because a command writes each row once."""
+    """Keep only the last record of each node's row, because a command writes each row once."""
     last = {record.node: record for record in records if isinstance(record, NodeChanged)}
     return [
         record
@@ -182,10 +182,10 @@ def revoked_at_work(
     run: RunningWorkflow, directory: PeerDirectory, clock: Clock
 ) -> Iterator[AgentRevoked]:
     """Yield an event for each revoked agent that has work in a workflow."""
-    # Sorted, because the order of a set differs between processes. A simulated run must depend on
-    # its seed alone.
+    # Sorted, because the sequence of a set differs between processes, and a simulation must depend
+    # only on its seed.
     for did in sorted(run.machine.agents_at_work()):
-        # The time is read again: the caller acts on each event, and that takes time.
+        # The time is read for each agent, because the caller acts on each event, which takes time.
         at_ms = clock.now_ms()
         if directory.is_revoked(did, at_ms):
             yield AgentRevoked(did, at_ms)
@@ -196,8 +196,8 @@ def step_key(workflow_id: str, event: Event) -> str:
     kind = type(event).__name__
     node = getattr(event, "node", "")
     attempt = getattr(event, "attempt", 0)
-    # One attempt may have several back-offs and several verifications, even two verifications
-    # within one millisecond. `turn` makes their keys differ.
+    # One attempt may have several retries and several verifications, even two verifications within
+    # one millisecond. `turn` makes their keys differ.
     turn = 0
     if isinstance(event, AttemptSucceeded) and event.is_settled:
         return settlement_key(workflow_id, node, attempt)
@@ -213,7 +213,7 @@ def step_key(workflow_id: str, event: Event) -> str:
 
 
 def settlement_key(workflow_id: str, node: str, attempt: int) -> str:
-    """Return the command key of the step with which a payer has ended an accepted attempt."""
+    """Return the command key of the step by which a payer ends an accepted attempt."""
     return f"AttemptSettled:{workflow_id}:{node}:{attempt}"
 
 
@@ -248,17 +248,18 @@ def build_cancel_reply(
 def is_halting(outcome: Outcome) -> bool:
     """Say whether a step was refused for a reason that may pass when the rows are read again.
 
-    The reason is a revoked agent, or an earlier refusal of this kind. It can also be a ledger of an
-    older version that cannot read the step (OVERLOADED); the workflow then waits for a newer one.
+    An agent of the step is revoked; or an earlier step of the workflow was refused in this way; or
+    the ledger has an older version and cannot read the step (OVERLOADED). In the last case the
+    workflow waits for a newer ledger.
     """
     is_refused = outcome.error in _HALTING
     return is_refused and "quarantined" not in outcome.result
 
 
 def is_unanswered(outcome: Outcome) -> bool:
-    """Say whether a step was not taken here, so that the caller must repeat its request.
+    """Say whether the ledger did not take a step and the caller must repeat its request.
 
-    The workflow was halted or quarantined, or another member holds its shard.
+    The workflow is halted or quarantined then, or another member holds its shard.
     """
     is_stale = outcome.status is OutcomeStatus.STALE
     return is_stale or is_halting(outcome) or quarantine_code(outcome) is not None
@@ -278,7 +279,7 @@ def quarantine_code(outcome: Outcome) -> tuple[str, bool] | None:
 
 
 def rereading_error(workflow_id: str) -> NotYet:
-    """Return the error of a request that comes while the workflow's rows are read again."""
+    """Return the error of a request that arrives while the workflow's rows are read again."""
     message = f"workflow {workflow_id} is being reloaded: repeat the request"
     return NotYet(ErrorCode.OVERLOADED, message, retry_after_s=1)
 

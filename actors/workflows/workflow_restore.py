@@ -1,7 +1,7 @@
 """Restores a running workflow from its rows; every start of an owner uses this path.
 
 The stored manifest is compiled again, and the machine restores its state from the node rows. The
-resulting decision is committed and performed like that of any other step.
+machine's decision is committed and performed like the decision of any other step.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class RowReads:
     """One runner's unfinished reads of rows, and the workflows that changed since each read began.
 
     This process may change a workflow while its rows are read. The rows may then be out of date, so
-    the workflow is not restored from them.
+    the workflow is not restored from these rows.
     """
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class RowReads:
 
     @contextmanager
     def open(self) -> Iterator[set[str]]:
-        """Begin a read; it ends when all of its workflows are restored.
+        """Begin a read. The block must contain the read and the restore of all its workflows.
 
         Yields: the set of ids of workflows whose rows in this read are out of date. The set grows
         during the read.
@@ -155,8 +155,8 @@ def build_end_from_rows(
 def compile_stored_manifest(manifest_json: str) -> CompiledWorkflow:
     """Compile a stored manifest again.
 
-    The publish checked the deployment's limits. They are not checked again, because a workflow that
-    was accepted under earlier, higher limits must continue.
+    The publish checked the deployment's limits. The limits are not checked again, because a
+    workflow that was accepted under higher limits must continue.
     """
     limits = WorkflowLimits(
         nodes_max=2**31,

@@ -1,4 +1,4 @@
-"""The command line: a module per topic. A command imports its libraries when it runs."""
+"""The command line, with a module for each topic. A command imports its libraries when it runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from callboard.cli import agents, audit, market, service, triggers, workflows  #
 from callboard.cli.session import EXIT_USAGE, stop
 from callboard.cli.session import top as app
 
-# Some commands of `deployment.py`, which is part of the package `callboard-server`.
+# The commands of `deployment.py`, which is part of the package `callboard-server`.
 SERVER_VERBS = ("up", "join", "upgrade", "rotate-deployment-key", "down", "settings", "demo")
 
 
@@ -64,8 +64,8 @@ def _needs_server(context: typer.Context) -> None:
     stop(EXIT_USAGE, f"`{context.info_name}` needs the server: pip install 'callboard[server]'")
 
 
-# The module is searched, not imported: an ImportError inside an installed server must not look like
-# a server that is not installed.
+# The module is searched, not imported: an ImportError inside an installed server does not mean that
+# the server is not installed.
 add_server_verbs(app, is_installed=find_spec("callboard.cli.deployment") is not None)
 
 

@@ -40,7 +40,7 @@ def _agent_row(agent: dict[str, Any]) -> dict[str, Any]:
     status = agent.get("status")
     return {
         **agent,
-        # An active agent's status is the one in its last heartbeat.
+        # For an active agent, show the status from its last heartbeat, if it has sent any.
         "status": live.get("status") or status if status == "active" else status,
         "lastHeartbeat": live.get("heartbeatAt"),
         "capabilities": _capability_ids(agent),

@@ -35,8 +35,8 @@ def json_object(text: str) -> dict[str, Any]:
     return value
 
 
-# Arguments: help text, and type if it is not str. An argument that is missing here is the ID of the
-# record that it is named after.
+# Arguments: help text, and type if it is not str. An argument that is not listed here is the ID of
+# a record; the argument is named after the record.
 _PLACES: Final[dict[str, tuple[Any, ...]]] = {
     "address": ("The URL, http or https.",),
     "agent": ("The agent's DID.",),
@@ -197,8 +197,8 @@ def calling_verb(
         method: the name of a client method, or a function whose first argument is the client.
         text: the help text of the verb, one sentence.
         takes: the verb's arguments, names of `_PLACES` in the order of the method's parameters.
-        options: the verb's options, names of `_OPTIONS`. `limit=50` has the default 50, `days!` is
-            required. A list also gets the options limit and cursor.
+        options: the verb's options, names of `_OPTIONS`. The option `limit=50` has the default 50;
+            the option `days!` is required. A list also gets the options limit and cursor.
         columns: for a list, the members of its rows that the table shows.
         row: converts a row of a list before the table shows it.
         panel: the section of the help that lists the verb.

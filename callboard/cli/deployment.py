@@ -29,8 +29,8 @@ _VERBS: Final = {
 
 
 def _pass_on(context: typer.Context) -> None:
-    # The supervisor replaces this process. So it receives signals directly, also SIGKILL, and its
-    # exit code is the command's.
+    # The supervisor replaces this process. So the supervisor receives signals directly, also
+    # SIGKILL, and its exit code is the exit code of the command.
     sys.stdout.flush()
     command = supervisor(str(context.info_name), *context.args)
     os.execv(command[0], command)

@@ -1,9 +1,9 @@
-"""What all verbs share: the shared options, the client, the printing of replies, the exit codes.
+"""The common parts of all verbs: shared options, the client, printing of replies, exit codes.
 
 A command of the command line consists of a noun and a verb, such as `workflow publish`. A verb is a
 function whose first parameter is a `Session`. The decorator `verb` adds the shared options and
-turns errors into exit codes: 0 success, 1 workflow or check without success, 2 wrong usage,
-3 service unreachable or request refused.
+turns errors into exit codes. The exit codes are: 0 success, 1 a workflow or check without success,
+2 wrong usage, 3 the service is unreachable or has refused the request.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class Session:
         self.show(reply, lambda: table(columns, ([row.get(c) for c in columns] for row in rows)))
 
     def show_record(self, record: Mapping[str, Any]) -> None:
-        """Print a record as JSON, or a line for each of its members."""
+        """Print a record as JSON, or as text with a line for each member."""
         self.show(record, lambda: _print_members(record))
 
 
@@ -132,7 +132,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
         is_number = lines and all(_is_number(line[place]) for line in lines)
         grid.add_column(column, justify="right" if is_number else "left", overflow="fold")
     for line in lines:
-        # `Text`, because rich would read brackets in a `str` as markup, and other users write it.
+        # rich would read brackets in a `str` as markup, and other users write these values.
         grid.add_row(*(Text(cell(value)) for value in line))
     # If the output is not a terminal, rich would cut lines at 80 columns.
     width = None if sys.stdout.isatty() else 400
@@ -157,7 +157,7 @@ def cell(value: object) -> str:
 def printable(text: str) -> str:
     """Return a text with control characters replaced by spaces.
 
-    Other users write texts that the command line prints. They must not control the terminal.
+    The command line prints texts that other users wrote. These texts must not control the terminal.
     """
     return _CONTROL.sub(" ", text)
 
@@ -221,8 +221,8 @@ def noun(name: str, text: str, panel: str = "Use") -> typer.Typer:
 
     Args:
         name: the noun.
-        text: its help text.
-        panel: the section of the help that lists it.
+        text: the help text of the noun.
+        panel: the section of the help that lists the noun.
     """
     app = typer.Typer(help=text, no_args_is_help=True)
     top.add_typer(app, name=name, rich_help_panel=panel)
@@ -237,7 +237,7 @@ def verb(
     Args:
         app: the app of the verb's noun, or `top`.
         name: the verb.
-        panel: the section of the help that lists it.
+        panel: the section of the help that lists the verb.
     """
 
     def add(function: Callable[..., None]) -> Callable[..., None]:

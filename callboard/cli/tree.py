@@ -1,7 +1,8 @@
 """Prints the changes of a workflow's nodes line by line, and the nodes of a draft as a tree.
 
-A node of a workflow may have several parents, a node of a tree only one. So the tree shows a node
-below its deepest parent, and names the other parents beside it. Reference: features.md (States).
+A node of a workflow may have several parents, but a node of a tree has only one parent. So the tree
+shows a node below its deepest parent, and names the other parents beside the node.
+Reference: features.md (States).
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def _print_changes(
     """
     record = client.workflow(workflow_id)
     for name, node in record["nodes"].items():
-        # Every node begins as pending, so that status alone is not printed.
+        # Every node begins as pending, so a new node that is pending is not printed.
         if status_text(seen.get(name, {"status": "pending"})) != status_text(node):
             print(" ".join(part for part in ("  ", name, *_facts(node)) if part), flush=True)
         seen[name] = node
@@ -79,7 +80,7 @@ def _facts(node: Mapping[str, Any]) -> list[str]:
 
 
 def status_text(node: Mapping[str, Any]) -> str:
-    """Return a node's status, and why the node waits for an agent, if it does."""
+    """Return a node's status; if the node waits for an agent, also the reason and the end."""
     waiting = node.get("waitingFor")
     if not waiting:
         return str(node["status"])
@@ -126,7 +127,7 @@ def _grown(title: str, parents: Parents, line: Callable[[str], Text]) -> Tree:
 
 
 def order(parents: Parents) -> list[tuple[str, str | None, list[str]]]:
-    """Return the nodes in an order in which each node comes after its parents.
+    """Return the nodes, sorted so that each node comes after its parents.
 
     Each item is a node, its deepest parent (None if it has no parent) and its other parents.
     """
@@ -135,7 +136,7 @@ def order(parents: Parents) -> list[tuple[str, str | None, list[str]]]:
     waiting = list(parents)
     while waiting:
         free = [n for n in waiting if all(p in depths for p in parents[n] if p in parents)]
-        # A published workflow has no cycle, so there is always a node whose parents are placed.
+        # A draft has no cycle, so there is always a node whose parents are all placed.
         assert free, f"cycle among {waiting}"
         for name in free:
             above = [parent for parent in parents[name] if parent in parents]

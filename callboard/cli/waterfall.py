@@ -18,7 +18,7 @@ NAME_WIDTH: Final = 36
 BAR_WIDTH: Final = 40
 AGENT_WIDTH: Final = 40
 _OWN_NAME: Final = ("workflow", "node")
-# The indentation by operation; other operations have depth 2.
+# The depth of indentation by operation. Operations that are not listed have depth 2.
 _DEPTHS: Final = {"workflow": 0, "node": 1, "queue": 3, "dispatch": 3}
 _NUMBERED: Final = ("attempt", "verification")
 

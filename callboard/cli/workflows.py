@@ -1,4 +1,4 @@
-"""`workflow`: publish, show, watch, cancel, resume. Reference: features.md (Workflows)."""
+"""The noun `workflow`: publish, show, follow and cancel. Reference: features.md (Workflows)."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ calling_verb(
 _Id = Annotated[str, typer.Argument(help="The workflow's ID.", metavar="WORKFLOW")]
 Wait = Annotated[bool, typer.Option("--wait", help="Wait until the workflow ends.")]
 Watch = Annotated[bool, typer.Option("--watch", help="Show the nodes until the workflow ends.")]
-# The most characters of a result that text output shows; JSON output shows all.
+# The most characters of a result that text output shows. JSON output shows the whole result.
 RESULT_CHARS_MAX = 2_000
 
 
@@ -79,7 +79,7 @@ def publish(
 
 
 def show_published(session: Session, reply: Mapping[str, Any], wait: bool, watch: bool) -> None:
-    """Show a published workflow; the exit code is 1 if it does not succeed.
+    """Show a published workflow; the exit code is 1 if the shown status is a failure.
 
     Args:
         session: the verb's session.

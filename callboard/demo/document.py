@@ -1,7 +1,7 @@
 """Provides the demonstration's document at an HTTP address, for the fetch agent.
 
-A document that is given as an address is not touched. A file, such as the article of the example,
-is served on loopback while the demonstration runs.
+If the document is given as an address, nothing is served: the agent reads this address. A file,
+such as the article of the example, is served on loopback while the demonstration runs.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ def supervisor(*arguments: str, **options: object) -> list[str]:
     """Return the command that runs the supervisor.
 
     Args:
-        arguments: the verb and further words, unchanged.
+        arguments: the verb and further arguments; they are passed on unchanged.
         options: the verb's options; None and False omit an option, True adds a flag.
     """
     words = [sys.executable, "-m", "serve_app.supervisor", *arguments]

@@ -9,8 +9,9 @@
 6. End the agents and, unless it is kept, the service.
 
 The exit code is 0 only if the workflow succeeds, the books balance and the chain is intact. A
-workflow that is drafted from words may use any of these agents. Its inputs for a web address are
-set to the document's address. If other inputs are missing, the demonstration ends with an error.
+workflow that is drafted from words may use any of the six agents. Missing inputs for a web address
+are set to the document's address. If other inputs are missing, the demonstration ends with an
+error.
 """
 
 from __future__ import annotations

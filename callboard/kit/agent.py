@@ -1,4 +1,4 @@
-"""`Agent`: declare its capabilities with a decorator, then call `run`.
+"""`Agent`, an agent program: declare its capabilities with a decorator, then call `run`.
 
 Reference: features.md (Agent interface); docs/agents.md has examples.
 """
@@ -41,9 +41,9 @@ class Agent(AnsweringAgent):
     ) -> None:
         """Serve until SIGINT or SIGTERM; print one line when the agent is ready.
 
-        At the signal, the agent refuses new work, so that the coordinator dispatches it again. It
-        tells the coordinator that it is draining, waits for the running work, and ends. A second
-        signal ends the wait.
+        At the signal, the agent refuses new work, so that the coordinator dispatches the work
+        again. The agent tells the coordinator that it is draining, waits for the running work, and
+        ends. A second signal ends the wait.
 
         Args:
             host: the address to listen on.
@@ -56,7 +56,7 @@ class Agent(AnsweringAgent):
             heartbeat_period_s: seconds between heartbeats; the coordinator regards a heartbeat as
                 current for 60 s.
             drain_timeout_s: the longest wait for running work, in seconds.
-            deregister: deregister the agent at the end; else its status becomes `stopped`.
+            deregister: deregister the agent at the end; False: its status becomes `stopped`.
             publish_versions: after the registration, publish the declared versions that are not
                 published yet.
 
@@ -144,8 +144,8 @@ class Agent(AnsweringAgent):
         """Return the HTTP client that deliveries share, or None if a delivery needs its own.
 
         The connections of an HTTP client belong to one event loop, so only deliveries on the loop
-        that serves the agent share a client. A delivery from a blocking handler, or from a process
-        that does not serve the agent, runs on another loop.
+        that serves the agent share an HTTP client. A delivery from a blocking handler, or from a
+        process that does not serve the agent, runs on another loop.
         """
         if self.serving_loop is not asyncio.get_running_loop():
             return None

@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from callboard.kit.result_signing import ResultSigner
 
 DEFAULT_CONCURRENCY = 32
-# By then the coordinator can use another agent, or the process that replaces this one.
+# The `Retry-After` of a draining agent. After this time, the coordinator can use another agent, or
+# the process that replaces this process.
 DRAINING_RETRY_S = 1
 REMEMBERED_REPLIES_MAX = 1024
 REMEMBERED_BYTES_MAX = 32 * 1024 * 1024
@@ -51,8 +52,8 @@ class AgentError(Exception):
     Args:
         message: what went wrong, for the payer.
         code: a short name for the error, or None.
-        final: whether a retry with the same inputs would fail again. The reply is then 400, which
-            the coordinator does not retry; else it is 500.
+        final: whether a retry with the same inputs would fail again. If True, the reply has status
+            400, after which the coordinator does not retry. If False, it has status 500.
     """
 
     def __init__(self, message: str, code: str | None = None, final: bool = False) -> None:
@@ -76,7 +77,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class AgentStatistics:
-    """Counts of an agent's dispatches since it started; `in_flight` is the current number."""
+    """Counts of an agent's dispatches since its start; `in_flight`: the dispatches in work now."""
 
     answered: int
     failed: int
@@ -162,8 +163,8 @@ class AnsweringAgent:
         self._now_s = now_s
         self._served: dict[str, _Served] = {}
         self._tasks: OrderedDict[str, asyncio.Task[Answer]] = OrderedDict()
-        # The first event id of each piece of work, which `_tasks` has as a key. It is found by the
-        # key of the work, and by the event ids of later attempts at the same work.
+        # The first event id of each piece of work; the task in `_tasks` has this id. The keys of
+        # this mapping are the key of the work, and the event ids of later attempts at the work.
         self._first_events: OrderedDict[tuple[str | None, ...], str] = OrderedDict()
         self._remembered_bytes = 0
         self._answered = self._failed = self._repeated = 0
@@ -215,10 +216,10 @@ class AnsweringAgent:
         """Return a decorator that declares the handler of a capability; the handler may be `async`.
 
         Each parameter of the handler receives the input of the same name. Some parameters are
-        special: `inputs` receives all inputs, `parents` all parents' results, and a parameter with
-        the type `Context` the dispatch's context. The handler returns the result object (a dict,
-        dataclass or pydantic model). To submit the result later with `Agent.deliver`, the handler
-        declares a parameter `later` and returns the value of that parameter.
+        special: `inputs` receives all inputs, and `parents` receives all parents' results. A
+        parameter with the type `Context` receives the dispatch's context. The handler returns the
+        result object (a dict, dataclass or pydantic model). To submit the result later with
+        `Agent.deliver`, the handler declares a parameter `later` and returns its value.
 
         Args:
             capability_id: for example `cap.text.keywords.v1`.
@@ -348,8 +349,8 @@ class AnsweringAgent:
         """Return the task whose reply also answers this event; None if a new task must be started.
 
         This is the task of the same event, or of another attempt at the same work. A cancelled task
-        is not used again. Neither is another attempt's task if it has failed (a new attempt may
-        succeed) or was answered with `later` (its result counts for its own attempt only).
+        is never used again. Another attempt's task is not used in two cases. It has failed: a new
+        attempt may succeed. It was answered with `later`: its result counts only for its attempt.
         """
         task = self._tasks.get(self._first_events.get((event_id,), event_id))
         if task is None and work is not None:
@@ -367,7 +368,7 @@ class AnsweringAgent:
             self._first_events.popitem(last=False)
 
     async def cancel(self, body: bytes, signature: str | None) -> Answer:
-        """Answer a cancellation notice, and stop the asynchronous handler of its event.
+        """Answer a cancellation notice, and stop the handler of the event if it is asynchronous.
 
         A blocking handler cannot be stopped; the coordinator discards its result.
         """

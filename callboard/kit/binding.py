@@ -2,8 +2,8 @@
 
 Type hints give the schemas on the agent's card. Inputs are converted to the hinted types, such as
 dataclasses, pydantic models and dates. Hints that pydantic cannot describe are ignored, and so are
-`dict` and `Any`. Parameters named `inputs`, `parents` or `later`, or with the type `Context`, do
-not stand for one input. Reference: features.md (Schemas).
+`dict` and `Any`. Parameters named `inputs`, `parents` or `later`, and parameters with the type
+`Context`, do not receive a single input. Reference: features.md (Schemas).
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ _SAYS_NOTHING: tuple[Any, ...] = (
 
 Schema = dict[str, Any]
 
-# The most result types whose adapter is cached. It is bounded because a handler may create a new
-# type at each call.
+# The most result types whose adapter is cached. The cache is bounded because a handler may create a
+# new type at each call.
 TYPES_REMEMBERED_MAX = 256
 
 

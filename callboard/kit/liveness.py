@@ -4,8 +4,8 @@
 2. When it begins to end, it sends `draining`, so that it gets no new work.
 3. At the end it sends `stopped`, or deregisters.
 
-All of these are best effort. If they fail, the agent continues to work, and the coordinator checks
-the agent's `/health` instead. Reference: features.md (Heartbeats and health).
+All these requests are best effort. If they fail, the agent continues to work, and the coordinator
+checks the agent's `/health` instead. Reference: features.md (Heartbeats and health).
 """
 
 from __future__ import annotations

@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 # The coordinator sends at most 8 MiB of inputs; the rest of the body is small.
 BODY_BYTES_MAX = 9 * 1024 * 1024
-# The longest time for three things: the arrival of a request's body, the reading of a reply by the
+# The timeout of three things: the arrival of a request's body, the reading of a reply by the
 # client, and an idle connection after a reply.
 IDLE_TIMEOUT_S = 75.0
-# How long the server, once it closes, waits for replies that are being sent.
+# How long a closing server waits for replies that are being sent.
 SHUTDOWN_S = 2
 DRAIN_TIMEOUT_S = 30.0
-# The coordinator regards a heartbeat as current for 60 s, so two in a row may be lost.
+# The coordinator regards a heartbeat as current for 60 s, so two heartbeats in a row may be lost.
 HEARTBEAT_PERIOD_S = 20.0
 
 # The two functions that ASGI gives an application.

@@ -1,7 +1,7 @@
 """Publishes the versions that a registered agent's capabilities declare.
 
-The schemas of a published version never change. Code whose schemas differ from the published ones
-must declare another version. Reference: features.md (Capability versions).
+The schemas of a published version never change. Code whose schemas differ from the published
+schemas must declare another version. Reference: features.md (Capability versions).
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 Theory of operation: a declaration consists of a generator of `Call`s (see `calls.py`) and of the
 class of the reply's record. The descriptor runs the generator on the client whose attribute was
-read: the method of `Client` returns the record, the method of `AsyncClient` an awaitable of it.
+read. The method of `Client` returns the record; the method of `AsyncClient` returns an awaitable of
+the record.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class Operation(Generic[P, R_co]):
         self._is_handle = is_handle
         self.__doc__ = build.__doc__
 
-    # Read from the class, the attribute is a function, so that `help` shows its arguments.
+    # If the attribute is read from the class, it is a function, so that `help` shows its arguments.
     @overload
     def __get__(self, client: None, owner: type) -> Callable[P, Steps]: ...
     @overload
@@ -67,8 +68,8 @@ class Operation(Generic[P, R_co]):
 class Iteration(Generic[P, R]):
     """A descriptor for a method that iterates over the records of all pages of a list.
 
-    The method's arguments are those of the list operation. It reads a page when the iteration
-    reaches it.
+    The method's arguments are those of the list operation. The method reads a page only when the
+    iteration reaches this page.
     """
 
     def __init__(self, listed: Operation[P, Page[R]]) -> None:
@@ -144,7 +145,7 @@ def sending(
     repeated: the value of the argument `idempotency_key`, if there is one, or a new key.
 
     Args:
-        names: the JSON name by argument name, where it is not the argument's name in camel case.
+        names: by argument name, each JSON name that is not the argument's name in camel case.
     """
 
     def made(declared: Callable[Concatenate[Any, P], None]) -> Operation[P, R]:
@@ -178,7 +179,7 @@ def sending(
 def reading(path: str, record: type[R]) -> Operation[[str], R]:
     """Return the operation that reads one record by its id.
 
-    The operation's docstring is derived from the record's.
+    The operation's docstring is derived from the record's docstring.
 
     Args:
         path: the record's path, with `{}` in place of the id.
@@ -196,8 +197,8 @@ def removing(path: str, record: type[R], *twins: str, **others: Any) -> Operatio
 
     Args:
         path: the record's path, with `{}` in place of the id.
-        twins: members of the reply, besides `id`, whose value is the id. They and `others` form the
-            result when an earlier attempt has removed the record; see `Call.done`.
+        twins: members of the reply, besides `id`, whose value is the id. `id`, `twins` and `others`
+            form the result if an earlier attempt has removed the record; see `Call.done`.
         others: further members of the reply, with their values.
     """
 

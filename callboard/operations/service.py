@@ -81,8 +81,8 @@ class ServiceOperations:
         """Read a signed checkpoint of the audit log.
 
         Args:
-            size: the id of an entry; the first checkpoint that covers it is returned. None: the
-                newest checkpoint.
+            size: the id of an entry; the first checkpoint that covers this entry is returned. None:
+                the newest checkpoint is returned.
         """
 
     @sending("GET", "/v1/audit/proof", replies.InclusionProof, entry_id="id")
@@ -174,11 +174,11 @@ class ServiceOperations:
         events: Sequence[str] | None = None,
         enabled: bool | None = None,
     ) -> None:
-        """Change a webhook's URL or events, or pause or enable it; None changes nothing."""
+        """Change a webhook's URL or events, or pause or enable it; None keeps a value."""
 
     @operation(replies.Webhook)
     def rotate_webhook_secret(self, webhook_id: str) -> Steps:
-        """Replace the signing secret; only this reply contains the new one.
+        """Replace the signing secret; only this reply contains the new secret.
 
         For 24 hours, messages are also signed with the previous secret.
         """
@@ -201,7 +201,7 @@ class ServiceOperations:
         replies.WebhookDelivery,
     )
     def redeliver(self, webhook_id: str, delivery_id: str) -> None:
-        """Send a delivery again that has ended; its id stays the same."""
+        """Send an ended delivery again; its id stays the same."""
 
     @sending("POST", "/v1/federation/peers", replies.PeerAdded)
     def add_peer(
@@ -230,7 +230,7 @@ class ServiceOperations:
 
     @operation(replies.PeerHeartbeatTaken)
     def peer_heartbeat(self, heartbeat: Mapping[str, Any]) -> Steps:
-        """Send a heartbeat that a peer has signed, or send one as an operator for a peer."""
+        """Send a heartbeat that a peer has signed, or, as an operator, a heartbeat for a peer."""
         # The service refuses a signed heartbeat that it has already stored.
         path = "/v1/federation/peers/heartbeat"
         return single(
@@ -284,7 +284,7 @@ class ServiceOperations:
 
     @operation(replies.MemberChanged)
     def remove_subnet_member(self, subnet_id: str, member_did: str) -> Steps:
-        """Remove a DID from a subnet of the caller, or leave one."""
+        """Remove a DID from a subnet of the caller, or leave a subnet."""
         path = f"/v1/federation/subnets/{segment(subnet_id)}/members"
         query = {"memberDid": member_did}
         done = {"success": True, "subnetId": subnet_id, **query, "isJoined": False}
@@ -392,10 +392,10 @@ class MoneyOperations:
 
     @sending("POST", "/v1/reputation/rebuild", replies.ReputationCompared)
     def rebuild_reputation(self, *, check: bool = False) -> None:
-        """Compare the stored counts of every agent with history, and correct them.
+        """Compare the stored counts of every agent with history, and correct the counts.
 
         Args:
-            check: only compare.
+            check: only compare; correct nothing.
         """
 
     quota = reading("/v1/quotas/{}", replies.Quota)
@@ -509,7 +509,7 @@ class MoneyOperations:
 
     @operation(replies.ReceiptSubmitted)
     def submit_receipt(self, receipt: Mapping[str, Any]) -> Steps:
-        """Submit the caller's receipt of a node, as its agent, the agent's owner or the payer.
+        """Submit the caller's receipt of a node; for the node's agent, its owner and the payer.
 
         Args:
             receipt: a JSON object with `workflowId` and `nodeId`.

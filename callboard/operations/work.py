@@ -39,7 +39,7 @@ from core.records.api.record import PageQuery
 from core.records.api.shape import Json, json_name
 from core.trust.identity.agent_keys import rotation_message
 
-# The least seconds between two polls, if the service replies before the requested wait is over.
+# The pause between two polls, seconds. It is made only if the service replied without waiting.
 POLL_PAUSE_S = 0.25
 
 
@@ -237,8 +237,8 @@ class WorkOperations:
 
         Args:
             rating: a number from 0 to 1 or from 1 to 5.
-            scale: the highest rating, 1 or 5. The rating 1 needs it, because 1 is the best of 1 and
-                the worst of 5.
+            scale: the highest rating of the scale, 1 or 5. The rating 1 needs a scale: it is the
+                best rating on the scale to 1, and the worst rating on the scale to 5.
         """
 
     @sending("POST", "/v1/schedules", replies.TriggerChanged)
@@ -263,8 +263,8 @@ class WorkOperations:
             cron_expression: five fields as in cron.
             workflow_template: a manifest, or `{"capability": …, "input": {…}}`.
             timezone: the IANA time zone of the expression; None: UTC.
-            overlap_policy: `skip`, `queue` or `allow` the run of a due time while an earlier run
-                has not ended.
+            overlap_policy: what happens at a due time while an earlier run has not ended: `skip`,
+                `queue` or `allow` the new run.
             daily_budget_credits: the most credits that the runs of one UTC day may hold.
         """
 
@@ -300,7 +300,7 @@ class WorkOperations:
     def call_hook(
         self, hook_url: str, payload: Any, *, idempotency_key: str | None = None
     ) -> Steps:
-        """Start a run of a webhook trigger, one for each idempotency key.
+        """Start a run of a webhook trigger; each idempotency key starts at most one run.
 
         Args:
             hook_url: the trigger's `hookUrl`. Only its last segment is used: the client calls the
@@ -467,7 +467,7 @@ class AgentOperations:
 
         Args:
             supported: the versions that the caller supports, or ranges such as `>=1.2 <2`.
-            preferred: the version to choose if it is among the supported ones.
+            preferred: the version to choose if it is among the supported versions.
         """
 
     @operation(replies.AgentKeyRotated)
@@ -520,11 +520,11 @@ class AgentOperations:
     def set_inheritance(
         self, did: str, heir_did: str, days: int, *, requires_inactivity: bool = False
     ) -> Steps:
-        """Name the heir of an agent, who becomes its owner when its heartbeats stop.
+        """Name the heir of an agent; the heir becomes the owner when the agent's heartbeats stop.
 
         Args:
             days: days without a heartbeat after which the agent is inherited.
-            requires_inactivity: the owner's own requests also restart the days.
+            requires_inactivity: the owner's own requests also restart the count of days.
         """
         return post(
             "/v1/identity/inheritance",

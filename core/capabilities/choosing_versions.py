@@ -1,7 +1,7 @@
-"""Selects published versions of a capability: by a range, and on the way to the latest version.
+"""Selects published versions of a capability: those in a range, and the way to the latest version.
 
-Active versions come before deprecated ones. Among these, newer versions come before older ones.
-Pure. Reference: features.md (Capability versions). Decision versions-and-schemas.
+Active versions come before deprecated ones. In both groups, newer versions come first. Pure.
+Reference: features.md (Capability versions). Decision versions-and-schemas.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def by_preference(versions: Iterable[PublishedVersion]) -> list[PublishedVersion
 def find_latest(versions: Collection[PublishedVersion]) -> PublishedVersion | None:
     """Return the latest version, None without versions.
 
-    Active versions precede deprecated ones, then releases precede pre-releases, then the newest
-    version is returned.
+    Active versions are preferred to deprecated ones. Among equals, releases are preferred to
+    pre-releases, and newer versions to older ones.
     """
     return max(
         versions,
@@ -68,7 +68,8 @@ def negotiate(
     Args:
         versions: the published versions.
         supported: the ranges that the caller supports.
-        preferred: the range that the caller prefers. If it has no supported version, it is ignored.
+        preferred: the range that the caller prefers. It is ignored if the caller supports no
+            version in this range.
     """
     usable = [
         one for one in by_preference(versions) if any(one.version in wanted for wanted in supported)
@@ -82,8 +83,8 @@ def find_way(
 ) -> list[PublishedVersion]:
     """Return the versions on the way from a version to the latest version.
 
-    The way follows the successors of deprecated versions. From the last of them it goes to the
-    latest version, if that is newer.
+    The way follows the successors of deprecated versions. The latest version ends the way, if it is
+    newer than the last successor.
 
     Args:
         versions: the published versions.

@@ -255,8 +255,8 @@ def _resolved(schema: Schema, root: Schema) -> Schema:
     """Return the schema to which a `$ref` leads, or the schema itself without a `$ref`.
 
     Raises:
-        LookupError: the reference leaves the root, names nothing, or has other rules beside it; or
-            there are too many references in a row.
+        LookupError: the reference leaves the root, names nothing, or has other rules beside it.
+            Also for too many references in a row.
     """
     for _ in range(_REF_HOPS_MAX):
         if isinstance(schema, bool) or "$ref" not in schema:

@@ -1,12 +1,13 @@
 """Semantic versions, their order, and ranges of versions.
 
-Versions follow semver.org 2.0.0, but without build metadata. The order ignores build metadata, so
-two different versions could otherwise be equal.
+Versions follow semver.org 2.0.0, but without build metadata. Versions that differ only in build
+metadata would be equal in the order of semver.org.
 
 A range consists of comparators, separated by blanks or commas. A version is in the range if all
-comparators hold: `1.2.3`, `=`, `>`, `>=`, `<`, `<=`, `^1.2` (up to the next breaking change),
-`~1.2` (up to the next minor version), `1.x`, `*`. A pre-release is in a range only if a comparator
-names a pre-release with the same three numbers.
+comparators hold. A comparator is a version with or without `=`, `>`, `>=`, `<` or `<=`, or has a
+form such as `^1.2` (up to the next breaking change), `~1.2` (up to the next minor version), `1.x`
+or `*`. A pre-release is in a range only if a comparator names a pre-release with the same three
+numbers.
 Reference: features.md (Capability versions). Decision versions-and-schemas.
 """
 
@@ -71,11 +72,11 @@ class Version:
 
     @property
     def promise(self) -> tuple[object, ...]:
-        """A key of compatible versions.
+        """The key that compatible versions have in common.
 
-        If two versions have the same key, the later one promises not to break the earlier one (it
-        is in the range `^` of the earlier one). A pre-release makes no promise, so no other version
-        has its key.
+        If two versions have the same key, the later one promises not to break the earlier one. The
+        later one is in the range `^` of the earlier one. A pre-release makes no promise, so no
+        other version has its key.
         """
         if self.labels:
             return self.order
@@ -117,7 +118,7 @@ class VersionRange:
     """A range of versions.
 
     `low`, `high`: the bounds of `Version.order`; `low` is included, `high` is not. `pre`: the
-    numbers (major, minor, patch) of which pre-releases are in the range, too.
+    numbers (major, minor, patch) whose pre-releases are in the range, too.
     """
 
     low: tuple[object, ...] = _BEGIN
@@ -199,7 +200,7 @@ def _comparator(sign: str, text: str) -> VersionRange | None:
 
 
 def _next(numbers: tuple[int, ...], place: int) -> tuple[object, ...]:
-    """Return the lowest order after all versions that share the numbers up to a place.
+    """Return the lowest order above all versions with the same numbers up to a place.
 
     Args:
         numbers: the first numbers of a version.
@@ -209,5 +210,5 @@ def _next(numbers: tuple[int, ...], place: int) -> tuple[object, ...]:
 
 
 def _floor(numbers: tuple[int, ...]) -> tuple[object, ...]:
-    """Return an order below that of every version with these first numbers, also pre-releases."""
+    """Return an order below the order of every version or pre-release with these first numbers."""
     return (*numbers, *(0,) * (3 - len(numbers)), False, _LEAST)

@@ -20,7 +20,8 @@ HEARTBEAT_TTL_MS: Final = 60_000
 # because the service may stop probing.
 PROBE_TTL_MS: Final = 600_000
 PERCENT: Final = 100.0
-# At these values and above, `availability_share` deducts the full part for queue and latency.
+# At these values and above, `availability_share` deducts the full part for the queue and the
+# latency.
 QUEUE_DEPTH_FULL: Final = 10
 LATENCY_MS_FULL: Final = 1_000.0
 SHARE_DECIMALS: Final = 6
@@ -29,9 +30,9 @@ SHARE_DECIMALS: Final = 6
 class Liveness(Struct, frozen=True, gc=False):
     """The newest heartbeat and the newest probe of an agent.
 
-    `status`, `load`, `heartbeat_ms`: the heartbeat; None without a heartbeat. `load`: the taken
-    share of the agent's capacity, 0 to 1. `probe_ms`, `is_probe_ok`: the probe; None without one.
-    Times are Unix milliseconds.
+    `status`, `load`, `heartbeat_ms`: the content and the time of the heartbeat; None without one.
+    `load`: the taken share of the agent's capacity, 0 to 1. `probe_ms`, `is_probe_ok`: the time and
+    the result of the probe; None without one. Times are Unix milliseconds.
     """
 
     status: str | None = None
@@ -69,10 +70,10 @@ def availability(live: Liveness, now_ms: int, *, silent_from_ms: int = 0) -> Ava
     The first rule that applies decides:
 
     1. The newest signal is a failed probe that has not expired: the agent is offline.
-    2. The newest signal is a successful probe of the last 60 s: the agent is available. If its
-       last heartbeat is also of the last 60 s, the status in the heartbeat counts instead.
+    2. The newest signal is a successful probe that is at most 60 s old: the agent is available. If
+    the last heartbeat is also at most 60 s old, its status counts instead.
     3. The agent has never sent a heartbeat: it is available.
-    4. The last heartbeat is of the last 60 s: the status in the heartbeat counts.
+    4. The last heartbeat is at most 60 s old: the status in the heartbeat counts.
     5. Otherwise the agent is offline.
 
     Args:
@@ -87,7 +88,8 @@ def availability(live: Liveness, now_ms: int, *, silent_from_ms: int = 0) -> Ava
         if not live.is_probe_ok:
             return Availability.OFFLINE
         if now_ms - probed_ms < HEARTBEAT_TTL_MS:
-            # A successful probe does not override the status in a heartbeat of the last 60 s.
+            # A successful probe does not override the status in a heartbeat that is at most 60 s
+            # old.
             return (
                 _reported_availability(live)
                 if _is_fresh(heard_ms, now_ms)
@@ -142,7 +144,7 @@ def availability_share(
     queue_depth: int | None,
     latency_ms: float | None,
 ) -> float:
-    """Return the free share of an agent by its own heartbeat, 0 to 1; 0 if it takes no work.
+    """Return an agent's free capacity according to its heartbeat, 0 to 1; 0 if it takes no work.
 
     Args:
         load: the taken share of the agent's capacity, 0 to 1; None counts as 0.

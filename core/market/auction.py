@@ -1,8 +1,9 @@
 """Sealed-bid, second-price auctions for one node: eligible bids, the winner and its price.
 
-The lowest eligible bid wins. The price is the lowest bid of another owner, so an owner gains most
-if it bids its real cost. A bid without a competitor is paid its own amount (the rule of the
-specification). The stake that a bidder needs depends on its own bid, not on the payer's reserve.
+The lowest eligible bid wins. The winner is paid the lowest bid of another owner, so an owner gains
+most if it bids its real cost. Without a bid of another owner, the winner is paid its own bid (the
+rule of the specification). The stake that a bidder needs depends on its own bid, not on the payer's
+reserve.
 Reference: money.md (Auctions, Slashing). Decision auctions.
 """
 
@@ -20,10 +21,10 @@ from core.market.slashing import lock_micro
 from core.message import Message
 from core.money import credits_text
 
-# The most live bids that a round stores. A full round stores the best ones (`displaced_bid`).
+# The most live bids that a round stores. A full round stores the best bids (`displaced_bid`).
 LIVE_BIDS_MAX: Final = 1_024
-# The most bids of a node that are stored outside a round; such bids cannot win. Once this number
-# is reached, further ones are refused.
+# The most bids of a node that are stored outside a round; such bids cannot win. Further bids of
+# this kind are refused.
 KEPT_BIDS_MAX: Final = 1_024
 
 
@@ -34,7 +35,7 @@ class Bid(Message, frozen=True):
     the agent offers; None: as much as is required. `reputation`: the agent's score when the round
     closes. `is_standing`: the bid is from the agent's card. `stake_locked_micro`: the part of the
     agent's stake that a live bid has locked. `owner_did`: the agent's owner when the round closes;
-    "" for an agent that belongs to nobody else.
+    "" if the agent has no other owner.
     """
 
     agent_did: str
@@ -70,7 +71,7 @@ class AuctionTerms(Struct, frozen=True):
 
 
 class Exclusion(StrEnum):
-    """Why a bid can neither win nor set the second price, in the order of the checks."""
+    """Reasons why a bid can neither win nor set the second price, in the order of the checks."""
 
     LATE = "late"
     REVOKED = "revoked"
@@ -121,8 +122,8 @@ def best_held(bids: Iterable[Bid]) -> dict[str, Bid]:
 def highest_held(bids: Iterable[Bid], best: Mapping[str, Bid]) -> Bid:
     """Return the bid of a full round that a new bid replaces first.
 
-    It is the highest bid among those that are not the best of their owner, because such bids cannot
-    win. If every bid is the best of its owner, it is the highest bid.
+    If some bids are not the best bid of their owner, this is the highest of them, because such a
+    bid cannot win. Otherwise this is the highest bid of the round.
 
     Args:
         bids: all bids of the round.
@@ -136,9 +137,9 @@ def displaced_bid(
 ) -> Bid | ServiceError | None:
     """Return the stored bid that a new bid replaces in its round.
 
-    A full round stores the best bid of each owner first, then the lowest of the other bids; equal
-    bids by arrival. So neither high bids nor many bids of one owner can keep a lower bid out. The
-    stored bids do not depend on the order in which the bids are submitted.
+    A full round gives priority to the best bid of each owner. Lower bids replace higher ones; of
+    equal bids, the earlier one stays. Therefore, high bids or many bids of one owner cannot exclude
+    a lower bid. The stored best bids do not depend on the order in which bids are submitted.
 
     Args:
         bid: the new bid.
@@ -147,8 +148,8 @@ def displaced_bid(
         is_spare: whether the owner of `highest` has a better bid in the round.
 
     Returns:
-        The replaced bid; None while the round is not full; CONFLICT if the round is full and each
-        of its bids precedes the new bid.
+        The replaced bid; None while the round is not full. CONFLICT if the round is full and the
+        new bid replaces none: its owner has a better bid there, or all bids precede it.
 
     Decision auctions.
     """
@@ -217,11 +218,12 @@ def award_auction(bids: Iterable[Bid], *, reserve_micro: int) -> Award | None:
     2. Only the best bid of each owner counts.
     3. The lowest bid wins. Equal bids are decided by the higher reputation, then by the earlier
        arrival, then by the smaller DID.
-    4. The winner is paid the lowest bid of another owner, or its own bid if there is no other.
+    4. The winner is paid the lowest bid of another owner, or its own bid if no other owner has bid.
 
     Args:
-        bids: the eligible bids (`find_exclusion` returns None) of agents that have not failed in an
-            earlier round; at most one per agent (`merge_bids`); amounts 0 or more.
+        bids: the eligible bids (`find_exclusion` returns None), at most one per agent
+            (`merge_bids`), amounts 0 or more; without bids of agents that have failed in an earlier
+            round.
         reserve_micro: the highest price that is paid, micro-credits.
 
     Reference: money.md (Auctions).
@@ -252,7 +254,8 @@ def live_lock_micro(
     """Return the stake that a live bid locks when it is placed, micro-credits.
 
     This is the stake that the bid requires at a reputation score of 0, because the agent's score
-    when the round closes is not known yet. It is at most the offered and the free stake.
+    when the round closes is not known yet. It is at most the offered stake and at most the free
+    stake.
 
     Args:
         amount_micro: the bid, micro-credits.

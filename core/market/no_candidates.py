@@ -1,7 +1,7 @@
 """Messages that explain why no agent can take a node.
 
 A message has the number of agents that offer the capability, and how many of them are excluded for
-each reason. It names no agent and no price, because discovery may not show them to the payer. A
+each reason. It names no agent and no price, because discovery may hide them from the payer. A
 message is built in bounded time after a selection has failed.
 Reference: features.md (Targeted routing); decision requests-json-and-client.
 """
@@ -25,16 +25,16 @@ NOT_ACCEPTED: Final = "not_accepted"
 VERIFIER_NOT_ACCEPTED: Final = "verifier_not_accepted"
 TOO_SLOW: Final = "too_slow"
 REGION_REFUSED: Final = "region_refused"
-# Only for peers.
+# The next two reasons are only for peers.
 INPUTS_STAY: Final = "inputs_stay"
 TIME_TOO_SHORT: Final = "time_too_short"
-# Only in the reasons of a choice: such an agent is chosen if there is no other.
+# Only in the reasons of a choice: an agent with this reason is chosen if there is no other agent.
 OWNER_FAILED: Final = "owner_failed_before"
 # Excluded agents of one capability that are counted for a message.
 LOOKED_AT_MAX: Final = 256
 # Offered capability ids that are scanned for one hint.
 SCANNED_MAX: Final = 2_000
-# A dry run may have a thousand nodes, each with another capability that no agent offers.
+# A dry run may have a thousand nodes, each with a different capability that no agent offers.
 HINTS_PER_S: Final = 10
 # The most similar of the scanned ids, which are compared exactly.
 COMPARED_MAX: Final = 16
@@ -69,7 +69,8 @@ def explain(capability_id: str, offering: int, reasons: Iterable[str], hint: str
     Args:
         capability_id: the capability of the node.
         offering: the number of agents that offer the capability.
-        reasons: the reason of each of these agents; if there are very many, the first reasons.
+        reasons: why each of these agents cannot take the node; for very many agents, the first
+            reasons.
         hint: the end of the message if no agent offers the capability (`CapabilityHints.find`).
     """
     if not offering:
@@ -79,7 +80,7 @@ def explain(capability_id: str, offering: int, reasons: Iterable[str], hint: str
 
 
 def counts_text(reasons: Iterable[str]) -> str:
-    """Return the number of each reason as text, the most frequent reason first.
+    """Return a text with the number of agents for each reason, the most frequent reason first.
 
     Only the first `LOOKED_AT_MAX` reasons are counted.
     """
@@ -107,7 +108,7 @@ class CapabilityHints:
 
         Args:
             capability_id: the id that no agent offers.
-            offered: the ids of capabilities, and of their versions, that have agents.
+            offered: the ids of the capabilities and versions that agents offer.
             at_ms: the current time, milliseconds.
         """
         if at_ms // 1_000 != self._second:

@@ -24,15 +24,15 @@ from core.money import MICRO_MAX, MICRO_PER_CENT, MICRO_PER_CREDIT
 from core.records.manifest_problems import described
 
 PRICE_CENTS_MAX: Final = MICRO_MAX // MICRO_PER_CENT
-# These two bounds allow at most 15 significant digits; every JSON client stores such a rate
+# With these two bounds, a rate has at most 15 significant digits. Every JSON client stores it
 # exactly. A rate is below `RATE_LIMIT` credits per token.
 RATE_DECIMALS_MAX: Final = 12
 RATE_LIMIT: Final = Decimal(1_000)
 # Without a budget, a node pays at most this factor times the lowest price above 0 that an agent
 # asks.
 LOWEST_PRICE_FACTOR: Final = 3
-# If an agent also offers the node for nothing, the node pays at most this much. Otherwise a single
-# unknown agent with a high price could empty a wallet.
+# If an agent also offers the node for nothing, the node pays at most this much. Without this limit,
+# a single unknown agent with a high price could empty a wallet.
 BESIDE_FREE_MICRO_MAX: Final = 10 * MICRO_PER_CREDIT
 # Far more than a model processes in a day; a larger count is invalid.
 TOKENS_MAX: Final = 10**9
@@ -170,7 +170,7 @@ def market_limit_micro(
     """Return the price limit of a node that has neither a registered price nor a budget.
 
     The limit is the highest price that an agent asks, but at most three times the lowest price
-    above 0.
+    above 0. If an agent takes the node for nothing, the limit is also at most 10 credits.
 
     Args:
         positive_micro: the lowest price above 0 that an agent asks, micro-credits; None if all

@@ -3,8 +3,8 @@
 Theory of operation. Every dispatch needs a choice, so the candidates stay sorted by score.
 
 - A score depends on the lowest price of all candidates. When this price has changed, the order is
-  out of date. Sorting again costs more than one choice, so it is postponed until the choices since
-  the change have cost as much.
+  out of date. Sorting again costs more than one choice. It is postponed until the choices since the
+  change have together cost as much.
 - A choice takes the first candidates in this order that the node may take.
 - A choice uses a pool in two cases: the lowest price for this node is not the price on which the
   order is based, or the node may take none of the first `LOOKS_MAX` candidates. The pool has the
@@ -45,10 +45,10 @@ _Entry = tuple[Any, ...]
 class Node(NamedTuple):
     """The restrictions of one node on its candidates.
 
-    `price_max_micro`: the highest price of an agent with a fixed price. `limit_micro`: the price
-    for which the stake of an agent paid by tokens must suffice. `refused`: DIDs of agents that must
-    not be chosen, at most some hundred. `owners`: the owners whose agents must not be chosen.
-    `accepts`: whether an agent may be chosen; None: every agent may.
+    `price_max_micro`: the highest allowed fixed price. `limit_micro`: the price for which the stake
+    of an agent that is paid by tokens must suffice. `refused`: DIDs of agents that must not be
+    chosen, at most some hundred. `owners`: the owners whose agents must not be chosen. `accepts`:
+    whether an agent may be chosen; None: every agent may.
     """
 
     price_max_micro: int
@@ -87,8 +87,8 @@ class Best(NamedTuple):
     """The result of a choice.
 
     `candidates`: at most ten, the best first. `cheapest_micro`: the lowest price of a candidate
-    that the node may take. `is_trial`: the last candidate is chosen, for a trial; otherwise the
-    first candidate is chosen.
+    that the node may take. `is_trial`: the choice is a trial, and the last candidate is chosen.
+    Without a trial, the first candidate is chosen.
     """
 
     candidates: Sequence[Candidate]
@@ -105,8 +105,9 @@ class _ByPrice:
     """Entries `(owner, price, order, did)`, grouped by owner and sorted by price and order."""
 
     def __init__(self) -> None:
-        # The entries of each (owner, whether the price is above 0), without the owner. The free
-        # entries have their own group, so that a walk can begin at the first price above 0.
+        # The entries without their owner, grouped by (owner, whether the price is above 0). Entries
+        # with a price of 0 have separate groups, so that a walk can begin at the first price above
+        # 0.
         self._groups: dict[tuple[str, bool], list[_Entry]] = {}
         # The first entry of each group, with the key of the group.
         self._firsts = SortedList[tuple[_Entry, tuple[str, bool]]]()
@@ -152,7 +153,7 @@ class _ByPrice:
     def walk(
         self, most_micro: float, passed: Collection[str], lowest_micro: int = 0
     ) -> Iterator[str]:
-        """Yield the DIDs of the agents between two prices, the lowest price first.
+        """Yield the DIDs of the agents whose price is between two bounds, the lowest price first.
 
         Args:
             most_micro: the highest price.
@@ -189,7 +190,7 @@ class RankedCandidates:
 
     def __init__(self, rules: RankingRules, candidates: Sequence[Candidate] = ()) -> None:
         self._rules = rules
-        # Agents with a fixed price, and agents paid by tokens; both by price.
+        # Agents with a fixed price by price, and agents paid by tokens by price.
         self._fixed, self._by_token = _ByPrice(), _ByPrice()
         # Agents paid by tokens, the largest stake first.
         self._by_stake = SortedList[_Entry]()
@@ -256,7 +257,8 @@ class RankedCandidates:
         entries: set[tuple[int, _Entry]] = {(0 if one.is_bounded else 1, by_price)}
         if not one.is_bounded:
             entries.add((2, (-one.limit_micro_max, one.order, one.did)))
-        # Only with free capacity, because a trial that waits in a queue does not measure the agent.
+        # An agent without free capacity gets no trial, because a trial in a queue does not measure
+        # it.
         if self._is_new(one) and one.taken_share < 1.0:
             entries.add((3, (one.order, one.did)))
         return entries
@@ -319,7 +321,8 @@ class RankedCandidates:
         return cheapest_micro
 
     def find_lowest_prices(self, accepts: Accepts | None = None) -> list[int]:
-        """Return the lowest fixed price and the lowest fixed price above 0, without missing ones.
+        """Return the lowest fixed price and the lowest fixed price above 0, if there are such
+        prices.
 
         Args:
             accepts: whether an agent counts; None: every agent does. Only the first `LOOKS_MAX`
@@ -339,9 +342,10 @@ class RankedCandidates:
         return self._fixed.walk(price_max_micro, passed)
 
     def _find_first(self, node: Node) -> int | None:
-        """Return the lowest price that the node may take among the first candidates by price.
+        """Return the lowest price of a candidate that the node may take, from the orders by price.
 
-        None if the node may take none of the first `LOOKS_MAX` of each order by price.
+        Only the first `LOOKS_MAX` candidates of each order are examined. None if the node may take
+        none of them.
         """
         orders = ((self._fixed, node.price_max_micro), (self._by_token, inf))
         found = [

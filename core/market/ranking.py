@@ -29,9 +29,9 @@ class RankingRules:
     """The weights of the parts of a score, and the share of trials.
 
     Only the proportions of the weights matter. `trial_tasks`: an agent with fewer final outcomes is
-    new. `trial_share_bps`: if a node may take new and proven agents, the share of choices in which
-    a new agent gets a trial, basis points. `weights`: the five weights, in the order of their
-    fields. `proportions`: the weights, scaled to a sum of 1.
+    new. `trial_share_bps`: the share of choices in which a new agent gets a trial, basis points. It
+    applies to nodes that may take both new and proven agents. `weights`: the five weights, in the
+    order of their fields. `proportions`: the weights, scaled to a sum of 1.
 
     Raises:
         ValueError: a weight is negative, or all weights are 0.
@@ -81,11 +81,11 @@ class Candidate(NamedTuple):
     `price_micro`: the agent's price. For an agent that is paid by tokens it is a typical cost.
     `is_bounded`: whether the node's price limit applies. It does not apply to agents that are paid
     by tokens. `in_flight`: the open and queued dispatches of this process to the agent. `order`:
-    decides between candidates of equal score. For agents it is the order of registration, for
-    bidders it is the reputation and then the time of the bid. `load`: the share of the agent's
-    capacity that the agent reports as taken, 0 to 1. `excluded`: why the agent must not be chosen.
-    Excluded candidates are shown but not ranked. `limit_micro_max`: for an agent that is paid by
-    tokens, the largest price limit for which the agent's stake suffices.
+    decides between candidates of equal score. For agents, this is the order of registration; for
+    bidders, the reputation and then the time of the bid. `load`: the share of the agent's capacity
+    that the agent reports as taken, 0 to 1. `excluded`: why the agent must not be chosen. Excluded
+    candidates are shown but not ranked. `limit_micro_max`: for an agent that is paid by tokens, the
+    largest price limit for which the agent's stake suffices.
     """
 
     did: str
@@ -104,7 +104,8 @@ class Candidate(NamedTuple):
     def taken_share(self) -> float:
         """The taken share of the agent's capacity.
 
-        It is the larger of the share that this process counts and the load that the agent reports.
+        This is the larger one of two values: the share that this process counts, and the reported
+        load.
         """
         return max(self.in_flight / self.max_concurrency, self.load)
 

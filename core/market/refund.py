@@ -1,9 +1,9 @@
 """Splits a refund after a dispute over the accounts that pay it.
 
-The amount that remains paid after the refund is split like a payment of that size: the protocol
-keeps at most its fee rate of this amount and returns the rest of the fee. The agent's part of the
-refund comes from its wallet, then from its locked stake, then from its free stake. If the balances
-do not suffice, the missing amount is only reported; no other account covers it.
+The amount that remains paid after the refund is split like a payment of this size. The protocol
+keeps the fee for this amount and returns the rest of its fee. The agent's part of the refund comes
+from its wallet, then from its locked stake, then from its free stake. If the balances do not
+suffice, the missing amount is only reported; no other account covers it.
 Reference: money.md (Disputes and refunds). Decision refunds-disputes-invoices-quotas.
 """
 

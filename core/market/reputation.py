@@ -1,8 +1,8 @@
 """An agent's reputation: outcome counts, rates, the score, and the stake that the score requires.
 
 All arithmetic is on integers until a figure is rounded to six decimals. A rebuild from history
-therefore gives exactly the same figures. `core/workflow/rules/node_ends.py` decides which outcome a
-node's end is. `slashing.py` decides which failures cost stake.
+therefore gives exactly the same figures. `core/workflow/rules/node_ends.py` decides how a node's
+end counts. `slashing.py` decides which failures cost stake.
 Reference: money.md (Reputation, Promised time). Decision reputation-and-ranking.
 """
 
@@ -97,8 +97,8 @@ def score(tally: Tally, *, latency_ms_max: int) -> float:
     """Return the overall score, 0 to 1, rounded half up to 6 decimals.
 
     The score is 0.5 × success rate + 0.3 × speed + 0.2 × completion rate. A part without data is
-    0.5 (neutral). The speed of an agent with failures and without a success is 0. If it were
-    neutral, the agent's first success could lower its score.
+    0.5 (neutral). The speed of an agent with failures and without a success is 0. With a neutral
+    speed, the agent's first success could lower its score.
 
     Args:
         latency_ms_max: the average latency at which the speed is 0, milliseconds, 0 or more.

@@ -39,7 +39,7 @@ def split_payment(gross_micro: int, fee_bps: int) -> PaymentSplit:
 
 
 def gross_of(net_micro: int, fee_bps: int) -> int:
-    """Return the gross payment whose agent's part is exactly an amount, micro-credits.
+    """Return the gross payment from which the agent gets exactly a given amount, micro-credits.
 
     Args:
         net_micro: the agent's part, micro-credits, 0 or more.

@@ -1,4 +1,5 @@
-"""Locked stakes and slashes: the amount locked with an attempt, and the causes and amounts.
+"""Locked stakes and slashes: the stake to lock with an attempt, and the causes and amounts of
+slashes.
 
 A slash moves stake from the agent's locked stake to the payer, without a fee. All depositors of the
 stake bear the slash in proportion to their shares. The proportions change only with a deposit or a

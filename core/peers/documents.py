@@ -45,7 +45,7 @@ def deployment_did(first_public_key: str) -> str:
 def clearing_did(did: str) -> str:
     """Return the DID of the clearing account, which gets the payments for a peer's work.
 
-    No key belongs to this DID, so nobody can sign with it.
+    This DID has no key, so no signature is valid for it.
 
     Args:
         did: the DID of the peer.
@@ -70,7 +70,7 @@ def heartbeat_of(
 
     Args:
         state: region, counts, load and capabilities of this deployment. The most important
-            capabilities come first, because the heartbeat has only as many as fit in.
+            capabilities come first. The heartbeat contains the first ones that fit.
         did: the DID of this deployment.
         key: the current signing key.
         rotations: the keys after the first one, each with the proof by its predecessor; the current
@@ -136,8 +136,8 @@ def check_heartbeat_bounds(heartbeat: PeerHeartbeat) -> None:
 def current_key(heartbeat: PeerHeartbeat, known_key: str) -> str:
     """Return the `publicKey` of a heartbeat if it is proven to be the sender's current key.
 
-    It is proven if it is the known key, or if an unbroken chain of `rotations` leads from the known
-    key to it. In such a chain each key signs the next.
+    The key is proven if it is the known key, or if a chain of `rotations` leads from the known key
+    to it. In this chain, each key has signed the next key.
 
     Args:
         heartbeat: the received heartbeat.

@@ -1,4 +1,4 @@
-"""Which peers may get a node of a capability, in the order in which they are tried.
+"""Returns the peers that may get a node of a capability, in the order in which they are tried.
 
 Pure. Reference: features.md (Routing between regions).
 """
@@ -13,13 +13,13 @@ from msgspec import field
 from core.message import Message
 from core.records.statuses import PeerStatus, RoutingReason
 
-# A peer is active up to this age of its last heartbeat. Then it is stale. After `ROUTABLE_MS` it is
-# unreachable and gets no work.
+# Up to this age of its last heartbeat, a peer is active. After that it is stale, and after
+# `ROUTABLE_MS` it is unreachable and gets no work.
 FRESH_MS: Final = 60_000
 ROUTABLE_MS: Final = 300_000
 # A node with less time for an attempt is not sent to a peer. An order must end at the peer at least
-# 1 s before its attempt ends here. Otherwise the order could be paid there, although its attempt
-# has timed out here and is not paid.
+# 1 s before its attempt ends here. If it ended later, the order could be paid there although the
+# attempt has timed out here and is not paid.
 ORDER_TIMEOUT_MS_MIN: Final = 3_000
 
 

@@ -37,8 +37,8 @@ GENERIC: Final = frozenset(
         "query", "result", "text", "value",
     )
 )  # fmt: skip
-# For each kind of value, the formats of inputs that accept it, and words in the names of inputs
-# without a format that accept it.
+# By kind of value: the formats of inputs that accept the kind (`_FORMATS`). An input without a
+# format accepts the kind if its name contains one of the words in `_NAMED`.
 _FORMATS: Final = {
     "uri": ("uri", "url", "uri-reference", "iri"),
     "email": ("email", "idn-email"),
@@ -52,7 +52,8 @@ _NAMED: Final = {
     "email": frozenset(("email", "mail", "to", "cc", "recipient", "recipients", "receiver")),
     "date": frozenset(("date", "day")),
 }  # fmt: skip
-# Words in the names of inputs for the number of results, and the largest value for such an input.
+# Words in the names of inputs that limit the number of results, and the largest value of such an
+# input.
 _COUNTS: Final = frozenset(
     stem(word) for word in ("count", "limit", "max", "top", "size", "number")
 )
@@ -104,10 +105,11 @@ def give(step: Step, before: Sequence[Step], addresses: Sequence[Value]) -> None
 
     Args:
         step: the step.
-        before: the steps before it. If one has an output with the name of an input, the input is
-            not filled by a number that is unrelated to this name.
-        addresses: all web and e-mail addresses of the description. An address also fills a required
-            input of a step whose phrases do not have it, if no other address fits the input.
+        before: the steps before it. If one of these steps has an output with the name of an input,
+            a number fills this input only if the words near the number fit the name.
+        addresses: all web and e-mail addresses of the description. If only one address fits a
+            required input that is still open, it fills the input, even if the step's phrases do not
+            contain it.
     """
     own = [one for phrase in step.phrases for one in phrase.values]
     made = {output.name for other in before for output in other.offer.outputs}
@@ -172,8 +174,8 @@ def _suits(step: Step, wanted: Member, value: Value, *, is_made: bool) -> float:
 def connect(step: Step, before: Sequence[Step]) -> None:
     """Fill the inputs of a step from the outputs of the steps before it.
 
-    Each output fills at most one input. Required inputs come first, then inputs with a better
-    output, then generic inputs.
+    Each output fills at most one input. Required inputs come first, then inputs for which an output
+    has more points, then generic inputs.
     """
     found = [
         (wanted.is_required, best.score, is_generic(wanted), -order, wanted.name, best)
@@ -287,7 +289,7 @@ def _score(step: Step, wanted: Member, other: Step, output: Member) -> float:
 
 
 def _is_echo(step: Step, output: Member, wanted: Member) -> bool:
-    """Return whether an output only repeats an input of its step, as the address of a page."""
+    """Return whether an output only repeats an input of its step, such as the address of a page."""
     return output.name != wanted.name and output.name in step.offer.input_names
 
 

@@ -1,9 +1,10 @@
-"""Lexemes for the index of offers: those of an agent's offers, and those of searches. Pure.
+"""Lexemes of agents' offers and of searches, for the index of offers. Pure.
 
 A lexeme is a stem without accents. In a script without spaces between words, it is a pair of
-neighbouring characters. The index stores each lexeme of an offer without a suffix, except those of
-field names. If the lexeme is from the id, a name or a field name, it is also stored with a suffix
-for this place. The id of the capability is stored as one lexeme after `=`.
+neighbouring characters. The index stores the lexemes of the id and of names twice: without a
+suffix, and with a suffix for the place. The lexemes of the description have no suffix. Those of
+field names have only the form with a suffix. The id of the capability is stored as one lexeme after
+`=`.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ IN_ID: Final = "/a"
 IN_NAME: Final = "/b"
 IN_FIELD: Final = "/d"
 OF_ID: Final = "="
-# The lexemes that are read from one card, divided by its number of capabilities, but at least
-# `OF_CAPABILITY_MIN` from each. This bounds the time to read a card.
+# The most lexemes that are read from one card. They are divided among its capabilities, but at
+# least `OF_CAPABILITY_MIN` are read from each capability. This bounds the time to read a card.
 OF_CARD_MAX: Final = 4_000
 OF_CAPABILITY_MIN: Final = 100
 # The characters of a word that are read.
@@ -75,7 +76,7 @@ def _stems(word: str) -> Iterator[str]:
 
 
 def search_lexemes(text: str) -> list[str]:
-    """Return the lexemes of a search without duplicates, the capability ids that it names first."""
+    """Return the lexemes of a search without duplicates; capability ids in it come first."""
     ids = (OF_ID + found.rstrip(".") for found in _ID.findall(text) if "." in found)
     return list(dict.fromkeys((*ids, *lexemes(text, has_names=False))))
 
@@ -85,8 +86,8 @@ def offered_lexemes(
 ) -> list[str]:
     """Return the lexemes of one capability of a card, without duplicates.
 
-    Their order is: id, names, description, field names. If there are too many, the last are left
-    out.
+    Their order is: id, names, description, field names. If there are too many lexemes, the last
+    ones are omitted.
 
     Args:
         card: the card.

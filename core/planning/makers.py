@@ -17,7 +17,7 @@ from core.planning.words import name_stems
 
 # The longest chain of capabilities that begins with the fetch of a web address.
 _CHAIN_MAX: Final = 3
-# The share of the words of a step's phrases that a maker must contain to be chosen for this alone.
+# A maker with more than this share of the words of a step's phrases is chosen for the words alone.
 _SHARED_MIN: Final = 0.5
 
 
@@ -51,8 +51,9 @@ class Makers:
         A maker is chosen if the phrases of the step mention its words, or if the description has a
         web address from which a chain of capabilities leads to the maker. Otherwise a maker is
         chosen only in one of these cases: there is no other maker, its id contains the name of the
-        input, or it contains most words of the phrases. These cases do not apply to an input for
-        arbitrary text, such as `text`, if a phrase asks for the step: the caller has this text.
+        input, or it contains most words of the phrases. For an input that takes arbitrary text,
+        such as `text`, no maker is chosen in these cases if a phrase asks for the step, because the
+        caller has this text.
 
         Args:
             step: the step that has the input.
@@ -114,7 +115,8 @@ class Makers:
     def _makers(self, wanted: Member, steps: Sequence[Step]) -> list[tuple[Offer, str]]:
         """Return the makers for an input, each with the name of its output.
 
-        They have an output with the name of the input; without any, an output with a similar name.
+        The makers have an output with the name of the input. If no offer has one, the makers have
+        an output with a similar name.
         """
         taken = {one.offer.capability_id for one in steps}
         stems = name_stems(wanted.name)
@@ -139,7 +141,7 @@ class Makers:
 
 
 def _addressed(offers: Sequence[Offer]) -> set[str]:
-    """Return the ids of the offers that need a web address, or what such offers produce from it."""
+    """Return the ids of the offers that need a web address, or an output of such an offer."""
     found: set[str] = set()
     made: set[str] = set()
     for _ in range(_CHAIN_MAX):

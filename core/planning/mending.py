@@ -18,14 +18,14 @@ LIMIT_MICRO: Final = 10 * MICRO_PER_CREDIT
 
 
 def mend(draft: Plan, refusal: ServiceError) -> bool:
-    """Change what a refusal names in a draft; return whether anything was changed.
+    """Change the parts of a draft that a refusal names; return whether the draft was changed.
 
     Args:
         draft: the draft.
         refusal: the error of publish for this draft.
     """
     if refusal.code is ErrorCode.BUDGET_REQUIRED:
-        # The offer may have the fixed price of one agent, while another agent is paid by tokens.
+        # The offer may have the fixed price of one agent although another agent is paid by tokens.
         return limit_costs(draft.steps)
     if refusal.code is not ErrorCode.INVALID_MANIFEST:
         return False
@@ -34,7 +34,7 @@ def mend(draft: Plan, refusal: ServiceError) -> bool:
         _leave_out(draft, step, name)
         for step in draft.steps
         for name in sorted(step.sources)
-        # A path does not have to quote the name of a node of a draft.
+        # The names of a draft's nodes need no quotes in a path.
         if f"nodes.{step.name}.inputMappings.{name}" in paths
     ]
     # The price of one agent may be higher than the largest amount of an account.

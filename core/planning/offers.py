@@ -17,7 +17,7 @@ ANY: Final = "any"
 class Member:
     """A member of the object that a schema describes.
 
-    `kind`: the member's JSON type, with its format after a colon if it has one, as `string:uri`.
+    `kind`: the member's JSON type, followed by a colon and the format if it has one: `string:uri`.
     """
 
     name: str

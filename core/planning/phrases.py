@@ -13,7 +13,8 @@ from typing import Final, Literal
 from core.planning.words import stems, words
 
 PHRASES_MAX: Final = 64
-# The stems of one phrase; further ones are ignored, because a longer part is probably plain text.
+# The most stems of one phrase. Further stems are ignored, because a longer part is probably plain
+# text.
 WORDS_MAX: Final = 16
 VALUES_MAX: Final = 256
 

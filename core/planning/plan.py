@@ -31,13 +31,13 @@ SHARE_MIN: Final = 0.18
 NODES_MAX: Final = 24
 # If a node needs a cost limit, the limit is this factor times its price (at least `LIMIT_MICRO`).
 LIMIT_TIMES: Final = 10
-# More expensive offers are not used, because the sum of all limits must be a valid amount.
+# Offers with a higher price are not used, because the sum of all limits must be a valid amount.
 PRICE_MICRO_MAX: Final = MICRO_MAX // (LIMIT_TIMES * NODES_MAX)
 # The sureness of a node that no phrase asks for.
 SURENESS_IMPLIED: Final = 0.5
 # The longest chain of producers for one input.
 _PRODUCERS_DEEP: Final = 4
-# A node's name may have 128 characters; the rest is for a number.
+# A node's name may have 128 characters. The rest is for a number that makes the name unique.
 _NAME_CHARS_MAX: Final = 120
 _VERSION: Final = re.compile(r"\.v\d+$")
 
@@ -60,9 +60,10 @@ class Chosen:
 class Plan:
     """A draft of a workflow, with the reasons for it.
 
-    `unmatched`: phrases for which no offer fits. `notes`: for the caller: what was changed in the
-    draft, and why the model's draft is not used. `addresses`: the web and e-mail addresses in the
-    description. `planner`: whether the draft is from matching words or from a model.
+    `unmatched`: phrases for which no offer fits. `notes`: texts that tell the caller what was
+    changed in the draft, or why the model's draft is not used. `addresses`: the web and e-mail
+    addresses in the description. `planner`: whether the draft is from matching words or from a
+    model.
     """
 
     intent: str
@@ -155,7 +156,7 @@ def affordable(offers: Sequence[Offer]) -> list[Offer]:
 
 
 def in_order(steps: Sequence[Step]) -> list[Step]:
-    """Return the steps, each after the steps that it depends on, otherwise in the given order."""
+    """Return the steps, each after the steps on which it depends; otherwise in the given order."""
     done: dict[str, Step] = {}
 
     def take(step: Step) -> None:

@@ -1,10 +1,10 @@
 """Converts a model's answer into a draft, with repairs if needed, or refuses it. Pure.
 
 The model is not trusted, because it reads texts that any agent owner can write. It can only choose
-offers and connect them. This module names the nodes, and of the model's texts it keeps only those
-that also occur in the caller's description. So an offer that contains instructions for the model
-can at most influence a draft. The caller sees this draft with its prices, and only the caller can
-publish it. Reference: features.md (Planning); decision planning.
+offers and connect them. This module names the nodes. It keeps a text of the model only if the text
+also occurs in the caller's description. So an offer that contains instructions for the model can at
+most influence a draft. The caller sees this draft with its prices, and only the caller can publish
+it. Reference: features.md (Planning); decision planning.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def plan_of_answer(
         nodes_max: the most nodes of the draft.
 
     Raises:
-        UnusableAnswer: the answer has another form, too many nodes, two nodes of one name, a cycle,
+        UnusableAnswer: the answer has a wrong form, too many nodes, two nodes of one name, a cycle,
             or no node that an offer fits.
     """
     answer = _read(text)  # (1)

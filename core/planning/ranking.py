@@ -24,14 +24,15 @@ _B: Final = 0.5
 _FIRST_WORD: Final = 1.5
 # First words that do not say which work is meant; they get no higher weight.
 _VAGUE: Final = frozenset(map(stem, ("find", "get", "give", "list", "make", "show", "take")))
-# The counts of a word in a description, in an id and in the name of an output.
+# How much a word counts in a description, in an id and in the name of an output.
 _IN_DESCRIPTION: Final = 1
 _IN_ID: Final = 2
 _IN_OUTPUT: Final = 1
-# The lowest weight of a word. Without it, a person who registers very many offers with a word could
-# make this word worthless for all other offers.
+# The lowest weight of a word. Without this minimum, a person could register very many offers with a
+# word and so make the word worthless for all other offers.
 _WEIGHT_MIN: Final = 0.5
-# The factor for a related word: if no offer has the word itself, and if one has.
+# The factor for a related word: `_RELATED` if no offer has the word itself, else
+# `_RELATED_TO_KNOWN`.
 _RELATED: Final = 0.7
 _RELATED_TO_KNOWN: Final = 0.4
 # Past successes add at most this share to a score, and half of it after `_OFTEN` successes.
@@ -103,7 +104,7 @@ class OfferRanking:
         return found
 
     def weight(self, word: str) -> float:
-        """Return the weight of a word; the fewer offers have the word, the higher it is."""
+        """Return the weight of a word; a word that fewer offers have has a higher weight."""
         return self._weights.get(word, self._unknown)
 
 

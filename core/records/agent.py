@@ -66,7 +66,7 @@ _SECRET_ENDINGS: Final = (
     "refreshtoken", "sessiontoken", "secrettoken", "secret", "password", "passwd", "passphrase",
     "credential", "mnemonic", "proxyauthorization",
 )  # fmt: skip
-# These members of a capability are not searched: a schema only describes values that others send.
+# Schemas are not searched for credentials, because a schema only describes values that others send.
 _SCHEMAS: Final = ("inputSchema", "outputSchema")
 _NOT_LETTERS: Final = re.compile(r"[^a-z]")
 
@@ -196,8 +196,8 @@ def _without_schemas(capability: Any) -> Any:
 def without_standing_bids(card: dict[str, Any]) -> dict[str, Any]:
     """Return a card without its standing bids, which only the agent's owner may read.
 
-    The hashes of the card lineage cover this form. So everybody can check a hash, and nobody can
-    find a bid by trying amounts. money.md (Auctions).
+    The hashes of the card lineage cover this form. So any reader can check a hash, but cannot find
+    a bid by trying amounts. money.md (Auctions).
     """
     offered = card["capabilities"]
     if not any("standingBid" in one for one in offered):

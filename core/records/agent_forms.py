@@ -39,7 +39,7 @@ from core.wording import kind_of
 AUDIENCE_CHARS_MAX: Final = 2_048
 HASH_CHARS_MAX: Final = 71
 SIGNING_SECRET_CHARS_MAX: Final = 1_024
-# The most bytes of the members beside a card: signing secret, DID, signature, and their names.
+# The most bytes of the members beside a card (signing secret, DID, signature), names included.
 BESIDE_BYTES_MAX: Final = 8 * 1_024
 # Generated ids of capabilities contain this many hex digits of the hash of the agent's DID.
 _OWNER_DIGITS: Final = 12

@@ -1,7 +1,7 @@
 """The closed list of audit event types, and the rules that find the parties of an event.
 
-The event stream is the audit chain. The name of a type is `resource.past_participle`. `targetType`
-and `action` of an entry are computed from this name. Reference: money.md (Audit chain).
+The event stream is the audit chain. The name of a type is `resource.past_participle`; its second
+part is the `action` of an entry. Reference: money.md (Audit chain).
 """
 
 from __future__ import annotations

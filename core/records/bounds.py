@@ -17,19 +17,19 @@ DID_CHARS_MAX: Final = 256
 NAME_CHARS_MAX: Final = 512
 TEXT_CHARS_MAX: Final = 10_000
 NODE_NAME_CHARS_MAX: Final = 128
-# The metrics that an agent reports for an attempt, as compact JSON. They are stored with the node.
+# The largest metrics of an attempt, as compact JSON. The metrics are stored with the node.
 METRICS_BYTES_MAX: Final = 16 * 1024
 REPEAT_KEY_CHARS_MAX: Final = 255
 # The number of manifests or cards in one bulk request.
 BULK_ITEMS_MAX: Final = 1_000
-# Larger results of nodes are stored by reference.
+# The largest result that is stored in a node's row. A larger result is stored by reference.
 RESULT_INLINE_BYTES_MAX: Final = 64 * 1024
 # The largest reply of an agent.
 AGENT_REPLY_BYTES_MAX: Final = 1024 * 1024
 # The last time with a text form, in Unix milliseconds: 9999-12-31T23:59:59.999Z.
 TIME_MS_MAX: Final = 253_402_300_799_999
 
-# The syntax of DIDs (W3C, section 3.1). Unlike there, the method may have upper case letters.
+# The syntax of DIDs (W3C, section 3.1), except that the method may have upper case letters, too.
 DID_PATTERN: Final = r"^did:[A-Za-z0-9]+:[A-Za-z0-9._:%-]+$"
 AGENT_NAME_CHARS_MAX: Final = 32
 # Values of `acceptedVerifiers` of a card other than a list of DIDs. "trusted" is the default.

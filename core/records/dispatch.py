@@ -49,7 +49,7 @@ class DispatchRequest(_DispatchRecord):
 
 
 class DispatchReply(_DispatchRecord):
-    """The agent's reply. Its `eventId` is that of the request."""
+    """The agent's reply. It has the same `eventId` as the request."""
 
     event_id: str
     status: Literal["success", "error"]

@@ -2,7 +2,7 @@
 
 An expression `$.{node}.result.{path}` is parsed once into steps. The syntax is the specification's
 subset of RFC 9535: names after dots, `['x']`, `["x"]` and `[n]`. Escapes are decoded. After a dot,
-a name may also begin with a digit and contain dashes, because node names may.
+a name may also begin with a digit and contain dashes, as node names may.
 Reference: features.md (Inputs).
 """
 
@@ -118,7 +118,7 @@ def _defect(expression: str, at: int) -> str:
     return f"{found or 'text that is not a step of a path'} at character {at + 1}"
 
 
-# The source of `$.trigger.result`, which is the cause of a run.
+# The name of the source in `$.trigger.result`, the result of the trigger that started a run.
 TRIGGER_SOURCE: Final = "trigger"
 # Each search for a cycle walks all nodes, and 10,000 nodes can form 5,000 cycles.
 CYCLES_MAX = 10
@@ -130,8 +130,8 @@ _PLAIN_NAME = re.compile(r"[\w-]+")
 class GraphPlan:
     """The sorted graph of a manifest. It is valid only if `problems` is empty.
 
-    `order`: the names of the nodes in topological order, and in manifest order if both are
-    possible. The keys of `parents`, `children` and `mappings` are node names.
+    `order`: the names of the nodes in topological order. Nodes without dependencies come first, in
+    manifest order. The keys of `parents`, `children` and `mappings` are node names.
     """
 
     order: list[str] = field(default_factory=list)
@@ -193,7 +193,7 @@ def _link(
 
 
 def _sort(plan: GraphPlan, path_of: Callable[[str], str]) -> bool:
-    """Fill `order`; report each cycle, up to `CYCLES_MAX`, and cut it to go on.
+    """Fill `order`; report each cycle, up to `CYCLES_MAX`, and cut the cycle to continue.
 
     Returns: whether the graph has no cycle.
     """
@@ -273,7 +273,8 @@ def _read_mappings(
                 if is_known and is_acyclic and ancestors is None:
                     bits = {node: 1 << index for index, node in enumerate(plan.order)}
                     ancestors = _ancestors(plan, bits)
-                # In a graph with a cycle no node runs before another; only the cycle is reported.
+                # In a graph with a cycle, the order of the nodes is not defined. Only the cycle is
+                # reported.
                 if not is_known or (ancestors is not None and not ancestors[name] & bits[source]):
                     got = f"{_shown(source)}, " + (
                         "which does not run before this node" if is_known else "which is not a node"
@@ -285,7 +286,7 @@ def _read_mappings(
 
 
 def _ancestors(plan: GraphPlan, bits: dict[str, int]) -> dict[str, int]:
-    """Return for every node the set of its ancestors as a bit mask."""
+    """Return, for every node, the set of its ancestors as a bit mask."""
     ancestors: dict[str, int] = {}
     for name in plan.order:
         reached = 0

@@ -67,7 +67,7 @@ from core.records.manifest_problems import (
     spell_canonically,
 )
 
-# The parser's limit of nodes. A deployment's own limit is lower; `compile_workflow` checks it.
+# The parser's limit of nodes. A deployment's own limit may be lower; `compile_workflow` checks it.
 NODES_MAX = 10_000
 DURATION_MS_MAX = 30 * 24 * 3_600_000
 RETRIES_MAX = 100
@@ -310,8 +310,8 @@ def parse_manifest(raw: object, *, is_stored: bool = False) -> WorkflowManifest:
 
     Args:
         raw: a JSON value. The JSON parser has already checked its depth, numbers and texts.
-        is_stored: whether the service has stored the manifest. Its trigger configuration may then
-            be that of a run.
+        is_stored: whether the service has stored the manifest. The trigger configuration of a
+            stored manifest may be that of a run.
 
     Raises `ServiceError` (INVALID_MANIFEST) with the problems of the manifest.
     Reference: features.md (Workflows).

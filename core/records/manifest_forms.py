@@ -1,8 +1,8 @@
 """The JSON Schemas of the forms in which manifests arrive. `manifest.py` parses these forms.
 
-The schemas are pydantic's schemas of `WorkflowManifest`. This file adds the alternative spellings
-and that null means absent. A test checks on generated manifests that the schema and the parser
-accept the same ones.
+The schemas are pydantic's schemas of `WorkflowManifest`. This file adds the alternative spellings,
+and null as a value of optional members. A test with generated manifests checks that the schema and
+the parser accept the same manifests.
 Reference: features.md (Workflows, Nodes).
 """
 
@@ -119,7 +119,7 @@ class ScheduleRequest:
 
 
 class TriggerChange:
-    """The members of a trigger to change, as its kind has them. Null restores the default."""
+    """The members of a trigger to change. Null restores the default."""
 
     @classmethod
     def described_schema(cls, schemas: Schemas) -> Schema:
@@ -141,7 +141,7 @@ def _trigger_form(*models: type[TriggerConfig]) -> Schema:
 
 
 def _config_form(schemas: Schemas, trigger_type: str, model: type[TriggerConfig]) -> Schema:
-    """Return the condition that the configuration of a type of trigger has its model's form."""
+    """Return the schema rule that the configuration of a trigger type has the form of its model."""
     name = model.__name__
     schemas.components[name] = _with_nulls(model.model_json_schema(by_alias=True))
     needed = ["config"] if schemas.components[name]["required"] else []

@@ -165,8 +165,8 @@ def add_trigger_problems(
     """Add the problems of a trigger that is not manual.
 
     Args:
-        is_stored: whether the service has stored the manifest. Its trigger configuration may then
-            be that of a run, so it is not checked.
+        is_stored: whether the service has stored the manifest. The trigger configuration of a
+            stored manifest may be that of a run, so it is not checked.
     """
     trigger = plain.get("trigger")
     kind = trigger.get("type") if type(trigger) is dict else None

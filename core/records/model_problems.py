@@ -1,7 +1,7 @@
 """Translates pydantic's errors into problems in terms of JSON.
 
-The problems contain no Python types and no regular expressions. They are used for manifests and
-agent cards, and by the agent kit. Decision requests-json-and-client.
+The problems contain no Python types and no regular expressions. The service uses them for manifests
+and agent cards, and the agent kit uses them, too. Decision requests-json-and-client.
 """
 
 from __future__ import annotations

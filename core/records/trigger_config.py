@@ -1,7 +1,8 @@
 """The configuration of a trigger, by its type: the member `trigger.config` of a manifest.
 
-It is checked once, at the HTTP edge. In the manifest of a run, the service replaces it by the
-template, the version and the cause of the run, and by the value of `$.trigger.result`.
+The configuration is checked once, at the HTTP edge. In the manifest of a run, the service replaces
+the configuration by the template's id and version, the cause and the depth of the run, and the
+value of `$.trigger.result`.
 Reference: features.md (Triggers, Schedules).
 """
 
@@ -39,7 +40,7 @@ RUNS_PER_MINUTE_DEFAULT: Final = 60
 CATCH_UP_MS_MAX: Final = 30 * 24 * 3_600_000
 JITTER_MS_MAX: Final = 3_600_000
 TRIGGER_NAME_CHARS_MAX: Final = 100
-# Events of triggers must not start a trigger, because it could then start itself.
+# Events of triggers must not start a trigger, because a trigger could then start itself.
 STARTING_EVENTS: Final = tuple(
     event.value for event in AuditEventType if not event.value.startswith("trigger.")
 )
@@ -66,7 +67,7 @@ def _starting_event(value: str) -> str:
 
 
 class TriggerConfig(BaseModel):
-    """The members that all types have. Unknown members are refused, types are not converted."""
+    """The members that all types of triggers have. Unknown members are refused."""
 
     model_config = ConfigDict(
         alias_generator=to_camel, strict=True, extra="forbid", frozen=True, defer_build=False

@@ -1,8 +1,8 @@
 """Explains to the author of a text why it is not JSON, and at which place.
 
-The parser that refused the text usually does not report both. This analysis is slower than a
-parser, so it is used only for refused texts. Very deep nesting does not overflow the stack, and
-long numbers are not converted. Pure.
+The parser that refused the text usually does not report both the cause and the place. This analysis
+is slower than a parser, so it is used only for refused texts. Very deep nesting does not overflow
+the stack, and long numbers are not converted. Pure.
 Reference: features.md (Dispatch). RFC 8259.
 """
 

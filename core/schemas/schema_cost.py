@@ -1,18 +1,18 @@
 """Computes the cost of validating values by a JSON Schema, before the schema is compiled.
 
-Anyone can register a schema, and it is used in a process that serves everybody. The time of a
-validation is at most `cost of the schema x bytes of the value`. The cost is the number of times
-that one place of a value is checked, in units of about 20 ns. References can multiply these checks
-without a limit: 60 definitions, each of which names the next one twice, make 2^60 checks. So this
-module follows the references, and refuses a schema that checks a place too often.
+Anyone can register a schema, and a process that serves all callers validates values by it. The time
+of a validation is at most `cost of the schema x bytes of the value`. The cost is the number of
+times that one place of a value is checked, in units of about 20 ns. References can multiply these
+checks without a limit: 60 definitions, each of which names the next one twice, make 2^60 checks. So
+this module follows the references, and refuses a schema that checks a place too often.
 
 Theory of operation. A *place* is a part of a value, such as the value itself or one of its members.
 A schema and the schemas that check the same place (`$ref`, `allOf`, ...) are its *closure*. In a
 closure, each schema has a multiplicity. A closure passes each place below to a multiset of schemas.
 The cost of a schema is the maximum of the weight of its closure and of the costs of the places
-below. The cost of a place below is the sum of the costs of the schemas to which it is passed, each
-times its multiplicity. The cost has no bound if a schema reaches itself at the same place, or more
-than once per level. Decision versions-and-schemas.
+below. The cost of a place below is the sum of the costs of the schemas to which the place is
+passed, each multiplied by the schema's multiplicity. The cost has no bound if a schema reaches
+itself at the same place, or more than once per level. Decision versions-and-schemas.
 """
 
 from __future__ import annotations
@@ -218,7 +218,7 @@ class _Analysis:
             raise _too_costly(place.path)
 
     def _closure(self, place: _Place) -> Counter[int]:
-        """Return how often each schema object checks the place of one, by the objects' `id()`."""
+        """Return how often each schema object checks a schema's place, by the objects' `id()`."""
         if place.closure is not None:
             return place.closure
         if place.is_open:
@@ -286,7 +286,7 @@ class _Analysis:
                 yield self._place(place.schema[name], f"{place.path}.{name}")
 
     def _below(self, place: _Place) -> list[Counter[int]]:
-        """Return for each class of places below how often each schema object checks them.
+        """Return, for each class of places below, how often each schema object checks such a place.
 
         The classes are: each named member, other members, names of members, each item of a prefix,
         and other items. A pattern of `patternProperties` counts as matching every member.

@@ -29,8 +29,8 @@ from core.message import Message
 from core.schemas.schema_cost import COST_MAX, SchemaDefect, patterns_of, schema_cost
 from core.wording import quoted, value_text
 
-# Per unit of `cost * bytes`, a validation takes at most 20 ns. To find the place of an error takes
-# 130 ns, so it has a lower bound (`TOLD_UNITS_MAX`).
+# Per unit of `cost * bytes`, a validation takes at most 20 ns. Finding the place of an error takes
+# 130 ns per unit, so its limit is lower (`TOLD_UNITS_MAX`).
 TOLD_UNITS_MAX: Final = 8_000_000
 JUDGED_UNITS_MAX: Final = 64_000_000
 PATTERNS_MAX: Final = 64
@@ -132,7 +132,7 @@ class ValueSchema:
 
         Args:
             value: a JSON value with at most `DEPTH_MAX` levels.
-            size_bytes: the size of its text in bytes, or an upper bound of it.
+            size_bytes: the size of the value's text in bytes, or an upper bound of this size.
         """
         units = self.cost * size_bytes
         if units > JUDGED_UNITS_MAX:

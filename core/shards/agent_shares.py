@@ -1,10 +1,10 @@
 """The share of an agent's concurrency limit that each owner process may use.
 
 With n owners and a limit m, each owner may have m // n calls open at the agent. The m % n owners
-with the highest hash(agent, owner) may have one more. With m < n, only m owners can call the agent;
-the other owners send their dispatches to these m. Each owner computes the shares itself, from the
-owners with a valid lease. While all owners know the same members, the shares add up to at most the
-limit. Pure.
+with the highest hash(agent, owner) may have one more. If m < n, only m owners can call the agent.
+The other owners send their dispatches to these m owners. Each owner computes the shares itself,
+from the owners with a valid lease. While all owners know the same members, the shares add up to at
+most the limit. Pure.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ class Moves(NamedTuple):
 
 
 def target_addresses(addresses: Iterable[str], shards: int = SHARDS) -> tuple[str, ...]:
-    """Return for each shard the address of the member that should hold it.
+    """Return, for each shard, the address of the member that should hold the shard.
 
     Args:
         addresses: the addresses of the members that may hold shards.

@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from core.message import Message
 
-# The cluster version before a ledger has sent one: the first version of the code that has shards.
+# The cluster version that a process assumes until a ledger sends one: the first code with shards.
 FIRST_VERSION = 2
 
 
@@ -23,7 +23,7 @@ class MemberState(StrEnum):
 
 
 class Renewal(Message, frozen=True, kw_only=True):
-    """A request that renews a member's lease. With an empty `member`, a replica requests the map.
+    """A request that renews a member's lease; a replica sends it without `member` to get the map.
 
     `load`: the number of unfinished workflows that the member drives. `map_version`: the version of
     the map that the sender knows; 0: none. If the map has not changed, it is not sent again.
@@ -45,7 +45,7 @@ class Renewal(Message, frozen=True, kw_only=True):
 class MemberView(Message, frozen=True, kw_only=True):
     """The ledger's view of a member that is not GONE.
 
-    `is_live`: the ledger does not treat its lease as expired. `load`, `open_calls`, `is_drained`:
+    `is_live`: the ledger treats the member's lease as valid. `load`, `open_calls`, `is_drained`:
     from the last renewal of the member.
     """
 
@@ -71,8 +71,8 @@ class Lease(Message, frozen=True, kw_only=True):
     """The reply to a `Renewal`; it has only committed values.
 
     `is_known`: the member is registered, is not GONE, and no other member has joined at its
-    address. Otherwise it has lost all its shards and must end. True if the renewal names no member.
-    `map_version`: the version of the map, which only grows.
+    address. If False, the member has lost all its shards and must end. True if the renewal names no
+    member. `map_version`: the version of the map, which only grows.
     `shards`: the holder of each shard; empty if the sender already knows this version of the map.
     `cluster_version`: the code version that all members and the ledger understand.
     `epoch`: the epoch of the ledger. `audit_id`: the id of the newest committed audit entry.

@@ -1,30 +1,31 @@
 """Leases of members, in the ledger's memory: which leases are valid, and whose shards may be taken.
 
 Theory of operation. Each member renews its lease twice a second. A lease expires if the member is
-silent for `LEASE_MS` of running time; then other members may take its shards with the command
+silent for `LEASE_MS` of running time. Other members may then take its shards with the command
 `TakeShards`, here called a Take. Running time is the time in which the ledger process has run. A
-long time between two ticks does not count. So the leases do not expire while the ledger process is
-suspended, even if this happens repeatedly.
+time above `TICK_MS_MAX` between two ticks does not count. So the leases do not expire while the
+ledger process is suspended, even if this happens repeatedly.
 
 A member must not dispatch for a shard after another member has taken the shard. The member
-therefore stops dispatching `SELF_FENCE_MS` after it sent its last acknowledged renewal. That is
+therefore stops dispatching `SELF_FENCE_MS` after it sent its last acknowledged renewal, which is
 0.5 s before the lease can expire. This requires two more rules:
 
 - A new ledger process does not know when the members last renewed. It grants each of them a first
   lease. The previous writer may acknowledge renewals for up to `PROOF_MS` without knowing that it
   was replaced. After the last of these acknowledgements a member may dispatch for `SELF_FENCE_MS`.
-  So a first lease lasts longer than the sum of both.
+  So a first lease lasts longer than `PROOF_MS` plus `SELF_FENCE_MS`.
 - While a Take from a member is being committed, the ledger does not acknowledge the member's
   renewals. The lease had expired when the Take was planned, and a renewal does not undo this.
 
 If more than half of the members are silent for `QUIET_MS` at the same time, overload is more likely
-than a crash. Then no shards are taken from a member until it has been silent for `STARVED_MS`.
-`QUIET_MS` plus the renewal interval is less than a lease, so the overload is noticed before the
-first lease expires. Members that have been silent for longer than `STARVED_MS` do not count for the
-half. Otherwise a few members that never return could be half of all.
+than a crash. In this case, no shards are taken from a member until the member has been silent for
+`STARVED_MS`. `QUIET_MS` plus the renewal interval is less than a lease, so the overload is noticed
+before the first lease expires. Members that have been silent for longer than `STARVED_MS` are
+ignored in this comparison. If they counted, a few members that never return could be half of all
+members.
 
 When a process registers at an address, the lease of its predecessor at this address ends. The
-program that started the new process has seen the predecessor end.
+program that started the new process has noticed the end of the predecessor.
 
 The rules are safe while the ratio of the clock speeds of the ledger and of a member is below
 `LEASE_MS / SELF_FENCE_MS`. Pure: the caller measures the time.

@@ -1,7 +1,7 @@
 """How many owners and replicas a machine runs, and how many connections to Postgres each has.
 
-Both follow from the settings and from the machine's number of cores. Pure.
-Decision cluster-and-releases.
+These numbers follow from the settings and from the machine's number of cores. Pure. Decision
+cluster-and-releases.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 # Cores for each owner: one for the owner, and one for the other processes that its work needs (the
 # ledger, Postgres, replicas and the HTTP front). The same holds for each replica.
 CORES_EACH: Final = 2
-# More owners or replicas add no throughput, because the one ledger is then the bottleneck
+# More owners or replicas add no throughput, because the single ledger becomes the bottleneck
 # (docs/performance.md, Many cores).
 OWNERS_MAX: Final = 4
 REPLICAS_MAX: Final = 4
@@ -21,14 +21,14 @@ READER_POOL_SIZE: Final = 5
 # one workflow.
 DEDICATED_ACTORS_MAX: Final = 8
 
-# Connections of an owner besides its read pool: large results 2, directory changes 1, notifications
-# of directory changes 1.
+# Connections of an owner besides its read pool: two for large results, one for directory changes,
+# and one for notifications of directory changes.
 OWNER_CONNECTIONS: Final = 4
 # Connections of a dedicated process: those of an owner, and 1 for reads.
 CHILD_CONNECTIONS: Final = OWNER_CONNECTIONS + 1
-# Connections of a replica besides its read pool: records and pages of agents 1, look-ups 1,
-# searches 2, index of offers 1, large results 2, calls per minute 2, heartbeats 1, replies 2,
-# nonces 1, receipts 1.
+# Connections of a replica besides its read pool. Two each: searches, large results, calls per
+# minute, replies. One each: records and pages of agents, look-ups, the index of offers, heartbeats,
+# nonces, receipts.
 REPLICA_CONNECTIONS: Final = 14
 
 
@@ -43,9 +43,10 @@ class MachineSize(NamedTuple):
 class Wanted(NamedTuple):
     """The settings for each machine.
 
-    `owners`, `replicas`: the number of each; 0: by the machine's cores. `children`: the dedicated
-    processes of each owner. `reader_pool_size`: the most read connections of each process.
-    `connections_max`: the most connections of all owners and replicas of a machine together.
+    `owners`, `replicas`: the number of each; 0: computed from the machine's cores. `children`: the
+    dedicated processes of each owner. `reader_pool_size`: the most read connections of each
+    process. `connections_max`: the most connections of all owners and replicas of a machine
+    together.
     """
 
     owners: int
@@ -58,15 +59,16 @@ class Wanted(NamedTuple):
     def connections_min(self) -> int:
         """Return the lowest `connections_max` that suffices.
 
-        It suffices for one owner or replica where the setting is 0, and one connection in each read
-        pool.
+        It suffices for the set numbers of owners and replicas (for one where the setting is 0),
+        with one connection in each read pool.
         """
         return self._connections(self.owners or 1, self.replicas or 1, 1)
 
     def size(self, cores: int) -> MachineSize:
         """Return the processes of one machine.
 
-        If the connections do not suffice, a number that depends on the cores is reduced, down to 1.
+        If the connections do not suffice, the numbers that depend on the cores are reduced, down to
+        1.
 
         Args:
             cores: the number of the machine's cores, 1 or more.

@@ -14,13 +14,13 @@ from core.shards.lease_messages import HeldShard, MemberState, MemberView
 
 # How long the load must be too high. A burst that ends within this time needs no new machine.
 RAISE_MS: Final = 3_000
-# The share of the capacity that must be free with one machine less. Otherwise the machine would
-# soon be needed again.
+# The share of the capacity that must be free with one machine less. With a smaller share, the
+# machine would soon be needed again.
 _ROOM_AFTER: Final = 0.3
 
 
 class MachineCount:
-    """Decides how many machines the cluster needs; it stores since when there are too few or many.
+    """Decides how many machines the cluster needs; stores since when there are too few or too many.
 
     Args:
         workflows_per_machine: the most unfinished workflows that a machine should have, 1 or more.
@@ -137,7 +137,7 @@ def find_machines(members: Iterable[MemberView], prefix: str) -> list[str]:
 
     Args:
         members: all members that are not GONE.
-        prefix: the begin of an id. If it is a whole id, only this machine is returned.
+        prefix: the beginning of an id. If the prefix is a whole id, only this machine is returned.
     """
     ids = {one.machine for one in members}
     return [prefix] if prefix in ids else sorted(one for one in ids if one.startswith(prefix))

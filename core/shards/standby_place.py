@@ -35,8 +35,8 @@ def standby_move(
 ) -> StandbyMove | None:
     """Return the change that the standby needs.
 
-    A standby on the writer's machine, or on a machine that is not listed, is ended; a later call
-    returns where to start it again.
+    A standby on the writer's machine, or on a machine that is not listed, is ended. A later call
+    returns the machine on which to start the standby again.
 
     Args:
         names: the two names of ledger processes.

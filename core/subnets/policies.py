@@ -36,7 +36,7 @@ class Policy(Message, frozen=True, kw_only=True):
     limit_per_minute: int | None = None
 
     def is_about(self, capability_id: str, region: str | None) -> bool:
-        """Return whether a region policy names the region, or another policy the capability."""
+        """Return whether a region policy names the region, or a different policy the capability."""
         if self.region is not None:
             return self.region == region
         named = self.capability
@@ -70,15 +70,15 @@ def decide(
     """Decide whether a node of a capability may run in a region.
 
     A policy names a node if it names the capability or the region of the node. A node is refused if
-    a refusing policy names it. It is also refused if a subnet has `allow_` policies of a kind and
-    none of these names the node, even if another subnet allows the node.
+    a refusing policy names it. It is also refused if a subnet has `allow_` policies of one kind and
+    none of them names the node. Policies of other subnets do not change this.
 
     Args:
-        policies: the policies of all subnets that the payer has joined. If several refuse, the
-            first refusing one is returned.
+        policies: the policies of all subnets that the payer has joined. If several policies refuse
+            the node, one of them is returned.
         capability_id: the capability of the node.
-        region: the region in which the node would run; None: it is not chosen yet, and the region
-            policies do not apply.
+        region: the region in which the node would run. None: the region is not chosen yet, and the
+            region policies do not apply.
         is_own: whether the region is this deployment's own. `allow_region` policies never refuse
             the own region.
     """
@@ -107,7 +107,8 @@ def decide(
 def may_leave(policies: Iterable[Policy], capability_id: str, region: str) -> Decision:
     """Decide whether the inputs of a node may be sent to another region.
 
-    They may only if an `allow_region` policy names the region and `decide` allows the node there.
+    The inputs may be sent if an `allow_region` policy names the region and `decide` allows the node
+    in this region.
     """
     known = tuple(policies)
     is_named = any(one.kind is PolicyType.ALLOW_REGION and one.region == region for one in known)
@@ -116,7 +117,7 @@ def may_leave(policies: Iterable[Policy], capability_id: str, region: str) -> De
 
 
 def find_rates(policies: Iterable[Policy], capability_ids: Iterable[str]) -> tuple[NodeRate, ...]:
-    """Return for each `rate_limit` policy the number of nodes of a publish that it counts.
+    """Return, for each `rate_limit` policy, how many nodes of a publish it counts.
 
     Policies that count no node are left out.
 

@@ -2,7 +2,7 @@
 
 The policy judges resolved addresses. `federation/egress.py` applies it to every connection. The
 denied networks are those that IANA's special-purpose address registries list as not globally
-reachable. They are written out here, because the table in Python's `ipaddress` differs between
+reachable. The networks are listed here, because the table in Python's `ipaddress` differs between
 Python versions. Pure.
 """
 
@@ -58,9 +58,9 @@ _IPV4_BITS: Final = 0xFFFF_FFFF
 def address_denied(address: str, allowed_networks: Sequence[str]) -> str | None:
     """Return why a connection to an address is denied, None if it is allowed.
 
-    An IPv6 address that contains an IPv4 address is judged by the IPv4 address, because that could
-    be private. The reason does not contain the address, because the owner of an agent sees the
-    reason. An owner could otherwise register an internal host name and learn its address.
+    If an IPv6 address contains an IPv4 address, the IPv4 address is judged, because it could be
+    private. The reason does not contain the address, because the owner of an agent sees the reason.
+    With the address in it, an owner could register an internal host name and learn its address.
 
     Args:
         address: an IPv4 or IPv6 address as text, maybe with a scope id; never a host name.

@@ -60,12 +60,12 @@ _FIELDS: Final = (
 class Cron:
     """The due times of one expression in one time zone.
 
-    The hours of an expression are fixed if its hour field does not begin with `*`. Then each
-    matching local time is due once. If a clock change skips this time, it is due at the instant of
-    the change. If a clock change repeats this time, it is due at its first occurrence.
+    The hours of an expression are fixed if its hour field does not begin with `*`. With fixed
+    hours, each matching local time is due once. If a clock change skips this time, it is due at the
+    instant of the change. If a clock change repeats this time, it is due at its first occurrence.
 
-    If the hours are not fixed, each instant whose local time matches is due. So a skipped local
-    time is not due, and a repeated one is due twice.
+    Without fixed hours, each instant whose local time matches is due. So a skipped local time is
+    never due, and a repeated local time is due twice.
 
     An object is not thread-safe.
 
@@ -94,7 +94,7 @@ class Cron:
             due = [instant for instant in self._instants_of(wall) if instant > now]
             if due:
                 return due[0] * 1_000
-            # A clock change skips this local time. Continue with the change.
+            # A clock change skips this local time. Continue at the instant of the clock change.
             early, late = self._readings_of(wall)
             change = self._change_between(early, late)
             if self._has_fixed_hours:
@@ -104,8 +104,8 @@ class Cron:
     def _skip_repeated_times(self, now: int) -> datetime:
         """Return the local time after which to search for the next matching local time.
 
-        Usually this is the current local time. While a clock change repeats local times, it may be
-        a later time, so that repeated times that are not due are skipped.
+        Usually this is the current local time. While a clock change repeats local times, the result
+        may be later, so that repeated times that are not due are skipped.
 
         Args:
             now: the current time, Unix seconds.
@@ -116,7 +116,8 @@ class Cron:
             return wall
         change = self._change_between(*shown)
         if self._has_fixed_hours:
-            # In the repeated hour, all local times up to its end have already been due once.
+            # In the second occurrence of the repeated times, all of them have already been due
+            # once.
             return wall if now == shown[0] else self._wall_at(change - 1)
         if now == shown[0]:
             following = self._search.get_next(datetime, wall)
@@ -181,8 +182,8 @@ def parse_cron(expression: str, zone: str) -> Cron:
         raise _refused(quoted(expression, EXPRESSION_CHARS_MAX), expected)
     values = [_values_of(text, field) for text, field in zip(texts, _FIELDS, strict=True)]
     days, months = values[2], values[3]
-    # As in cron: if neither of the two day fields begins with *, a day must match one of them.
-    # Otherwise it must match both.
+    # As in cron: if neither of the two day fields begins with *, a day must match one of the
+    # fields. If a day field begins with *, a day must match both fields.
     is_either = not texts[2].startswith("*") and not texts[4].startswith("*")
     if not is_either and min(days) > max(monthrange(_LEAP_YEAR, month)[1] for month in months):
         raise _refused(

@@ -1,4 +1,4 @@
-"""Decides for each due time of a schedule: start a run, or skip it.
+"""Decides for each due time of a schedule whether to start a run or to skip the due time.
 
 A due time is skipped if it overlaps an earlier run or was missed. Pure.
 Reference: features.md (Schedules).
@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from core.triggers.cron import parse_cron
 
 CATCH_UP_MS_DEFAULT: Final = 3_600_000
-# A due time is never missed if its run starts at most this late.
+# A due time counts as missed only if its run would start later than this.
 ON_TIME_MS: Final = 60_000
 _MINUTE_MS: Final = 60_000
 
@@ -55,8 +55,8 @@ def due_times(due_ms: int | None, next_after: NextAfter, *, count: int, until_ms
 def delay_of(trigger_id: str, config: Mapping[str, Any]) -> int:
     """Return the delay of a schedule's runs after their due times: 0 to its jitter, milliseconds.
 
-    The delay is computed from the trigger's id. So it is the same for all due times of a schedule,
-    and the order of the due times does not change.
+    The delay is computed from the trigger's id. It is the same for all due times of a schedule, so
+    the runs keep the order of the due times.
     """
     digest = hashlib.sha256(trigger_id.encode()).digest()
     jitter_ms: int = config.get("jitterMs", 0)
@@ -67,8 +67,8 @@ class Decision(NamedTuple):
     """The decision for a due time.
 
     `skipped`: why no run is started, `overlap` or `missed`; None: a run is started. `next_due_ms`:
-    the due time to decide next; None if the expression has no later one. `missed_until_ms`: the
-    last missed due time; None if none was missed. Times are Unix milliseconds.
+    the due time to decide next; None if the expression has no later due time. `missed_until_ms`:
+    the last missed due time; None if none was missed. Times are Unix milliseconds.
     """
 
     skipped: str | None

@@ -1,7 +1,7 @@
 """Matches audit events against the filter of a trigger.
 
-A filter maps dotted paths of members of an event to the values that these members must have. Such a
-value is a JSON scalar, or a list of scalars of which the member must equal one.
+A filter maps dotted paths of members of an event to the values that these members must have. Each
+value is a JSON scalar or a list of scalars. With a list, the member must equal one of its scalars.
 Reference: features.md (Triggers).
 """
 
@@ -39,7 +39,7 @@ def checked_filter(wanted: dict[str, Any]) -> dict[str, Any]:
 def first_match(
     events: Iterable[Mapping[str, Any]], event_type: str, wanted: Mapping[str, Any]
 ) -> Mapping[str, Any] | None:
-    """Return the first event of an audit entry that a filter matches, None if none matches.
+    """Return the first event of an audit entry that matches a filter; None if no event matches.
 
     A path begins at the `payload` of an event. The members of the event itself, such as
     `targetType` and `targetId`, can be named, too; members of the payload come first.

@@ -19,7 +19,8 @@ RESOURCES: Final = (
 )  # fmt: skip
 # Includes every right, also on behalf of other DIDs.
 ADMIN: Final = "admin"
-# Single rights of operators and machines. No other right includes them, except as in COVERED_BY.
+# Single rights of operators and machines. Only `ADMIN`, and the rights that `COVERED_BY` names,
+# include them.
 DEPOSIT: Final = "ledger:deposit"
 SET_PRICES: Final = "prices:write"
 RESOLVE_DISPUTES: Final = "disputes:resolve"
@@ -27,7 +28,7 @@ SET_QUOTAS: Final = "quotas:write"
 REVOKE: Final = "trust:revoke"
 FEDERATE: Final = "federation:admin"
 READ_ALL_AUDIT: Final = "audit:all"
-# Reading audit entries. Also needed for webhooks, which receive them.
+# Reading audit entries. Webhooks need this right, too, because they receive audit entries.
 READ_AUDIT: Final = "audit:read"
 # Reading the deployment's metrics, for Prometheus. Metrics name no tenant.
 READ_METRICS: Final = "metrics:read"
@@ -52,7 +53,8 @@ COVERED_BY: Final[Mapping[str, str]] = {
 DEFAULT_SCOPES: Final = tuple(
     f"{resource}:{verb}" for resource in RESOURCES for verb in ("read", "write")
 )
-# The scopes of a peer. It may publish workflows here as a payer, and read what it needs for that.
+# The scopes of a peer. A peer may publish workflows here as a payer, and read the data that this
+# requires.
 PEER_SCOPES: Final = frozenset(
     {
         "workflows:read", "workflows:write", "agents:read", "capabilities:read", "federation:read",
@@ -61,7 +63,8 @@ PEER_SCOPES: Final = frozenset(
 )  # fmt: skip
 _USUAL: Final = frozenset(DEFAULT_SCOPES)
 RIGHTS: Final = frozenset((*DEFAULT_SCOPES, *SINGLE_RIGHTS))
-# The key ids of all callers with an access token, and of all callers whose DID signed the request.
+# The key ids of callers without an API key: callers with an access token, and callers whose DID
+# signed the request.
 JWT_KEY_ID: Final = "jwt"
 DID_KEY_ID: Final = "did"
 # The holder and the key id of the free-tier key. The holder is no DID. Callers with this key are
@@ -79,7 +82,7 @@ class Principal:
     `did`: the owner for whom the caller acts; with an agent's token, `agent_holder` of the agent.
     `key_id`: the credential: the id of an API key, `jwt` or `did`. `rate_class`: `standard`,
     `unlimited`, `peer`, or `address` if calls count for the caller's address. `rate_limits`: limits
-    that replace those of single classes, calls per minute. `expires_ms`: when the credential
+    that replace the limits of single classes, calls per minute. `expires_ms`: when the credential
     expires, Unix milliseconds; None for never. `is_stranger`: calls also count for the address,
     because the service knows nothing about the DID and a DID costs nothing. `signing_key`: the key
     with which the DID signed the request, base64; None without a signature. `key_hash`: SHA-256 of
@@ -144,8 +147,8 @@ def authority_used(
 def agent_holder(did: str) -> str:
     """Return the `did` of the principal of an agent that calls with its own token.
 
-    It is no DID: an agent may be registered under the DID of its owner. The agent's token must not
-    act for this owner, and its calls must not count for the owner.
+    The result is no DID, because an agent may be registered under the DID of its owner. The agent's
+    token must not act for this owner, and its calls must not count for the owner.
     """
     return f"agent:{did}"
 
@@ -170,8 +173,8 @@ def find_ungrantable_scopes(principal: Principal, scopes: Iterable[str]) -> tupl
 def is_derived(maker: Principal, owner_did: str, scopes: Iterable[str]) -> bool:
     """Say whether a new key is derived, that is, ends with the credential that created it.
 
-    A key is not derived if an administrator creates it for another owner, without the admin right.
-    It then belongs to that owner (decision permissions-and-keys).
+    A key is not derived if an administrator creates it for another owner and the key does not have
+    the admin right. Such a key belongs to that owner (decision permissions-and-keys).
 
     Args:
         maker: the caller that creates the key.

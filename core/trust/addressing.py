@@ -1,8 +1,8 @@
 """Checks the recipient and the age of a dispatch, against replay.
 
-A signature proves neither the recipient nor the time, if several agents share the secret. So the
-signed body contains both. An agent that checks them accepts no dispatch to another agent and no old
-dispatch. Pure.
+A signature does not prove the time. If several agents share the secret, it does not prove the
+recipient either. So the signed body contains the recipient and the time. An agent that checks them
+accepts no dispatch to another agent and no old dispatch. Pure.
 Reference: features.md (Dispatch signatures). Decision permissions-and-keys.
 """
 
@@ -22,7 +22,7 @@ STALE_TIMESTAMP: Final = "STALE_TIMESTAMP"
 def addressing_problem(
     own_did: str, agent_did: str | None, timestamp: str | None, *, now_ms: int
 ) -> str | None:
-    """Return why an agent must refuse a dispatch; None if it must not.
+    """Return why an agent must refuse a dispatch; None if it may accept the dispatch.
 
     Args:
         own_did: the DID of the receiving agent.
@@ -30,9 +30,8 @@ def addressing_problem(
         timestamp: the time in the body, ISO 8601 with an offset; None if the body has no time.
         now_ms: the agent's wall clock, Unix milliseconds.
 
-    A body without the two members is accepted, so that senders that follow the specification alone
-    still work. Callboard signs only bodies with both members, so nobody can remove them from a
-    signed body.
+    A body without the two members is accepted, because a sender may follow the specification alone.
+    Callboard signs only bodies with both members, so they cannot be removed from a signed body.
     """
     if agent_did is not None and agent_did != own_did:
         return WRONG_AGENT

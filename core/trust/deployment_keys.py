@@ -17,9 +17,9 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from nacl.secret import SecretBox
 
 # The deployment's keys have versions. One key is in use. During a rotation, a second key is
-# accepted: the next or the previous one. An attempt stores the version of its key in its row, a
-# sealed secret in its first byte. Heartbeat tokens and connections between machines contain no
-# version, so each accepted key is tried.
+# accepted: the next or the previous one. The row of an attempt and the first byte of a sealed
+# secret contain the version of their key. Heartbeat tokens and connections between machines contain
+# no version, so each accepted key is tried.
 
 KEY_BYTES: Final = 32
 # The version of a key whose text names no version.

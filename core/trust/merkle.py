@@ -28,7 +28,7 @@ def node_hash(left: bytes, right: bytes) -> bytes:
 
 
 def edge_tiles(size: int) -> list[TileId]:
-    """Return the tiles of a tree that `extend` needs: all partial tiles and that of the last leaf.
+    """Return the tiles of a tree that `extend` needs: all partial tiles and the last leaf's tile.
 
     Args:
         size: the number of leaves of the tree.

@@ -72,8 +72,8 @@ def next_signing_key(chosen: str, known: Collection[str], entropy: bytes) -> Sig
 
     Args:
         chosen: the seed that the operator chose, in hex; "" for none.
-        known: the ids of all keys that are or were in use. If `chosen` is one of them, it is
-            ignored, because an old key must not sign again.
+        known: the ids of all keys that are or were in use. If the key of `chosen` has one of these
+            ids, `chosen` is ignored, because an old key must not sign again.
         entropy: `SEED_BYTES` random bytes, the seed of a new key.
     """
     key = SigningKey(bytes.fromhex(chosen) or entropy)

@@ -31,7 +31,8 @@ def publish_secrets(keys: DeploymentKeys, signer_id: str) -> tuple[str, ...]:
     Args:
         signer_id: the id of the workflow, or the id of the template if a trigger started it.
 
-    Returns: one secret for each accepted key of the deployment; that of the key in use comes first.
+    Returns: one secret for each accepted key of the deployment; the first one is for the key in
+    use.
     """
     made = derived_keys(keys, KeyPurpose.PUBLISH_WEBHOOK)
     return tuple(

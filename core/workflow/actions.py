@@ -20,15 +20,15 @@ class SelectAgent(Message, frozen=True):
     """Select an agent before the commit. The answer is `AgentSelected` or `AgentNotSelected`.
 
     `price_max_micro`: the price limit, micro-credits. `exclude`: agents that must not be selected.
-    `attempt`: the number of the attempt that follows. With the workflow's id it decides whether a
-    new agent gets a trial. `price`: the registered price of the capability at publish.
+    `attempt`: the number of the next attempt. This number and `workflow_id` decide whether a new
+    agent gets a trial. `price`: the registered price of the capability at publish.
     `is_by_token`: agents that are paid by tokens are candidates, too. `versions`: only agents that
     offer a published version in this range are candidates; "" for any version.
     `verifier_capability_id`: only agents that accept a verifier with this capability are
-    candidates; "" for all agents. `timeout_ms`: the node's timeout. An agent that promises a later
-    result is no candidate, unless it is the target; None for no limit. `deadline_ms`: the
+    candidates; "" for all agents. `timeout_ms`: the node's timeout; None for no limit. An agent
+    whose promised time is longer is a candidate only if it is the target. `deadline_ms`: the
     workflow's deadline; None if not known. `region`, `is_federated`, `peer_verifier_id`: as in
-    `CompiledNode`; with the region None the node must run in this deployment.
+    `CompiledNode`. If `region` is None, the node must run in this deployment.
     """
 
     node: str
@@ -54,11 +54,11 @@ class SelectBidder(Message, frozen=True):
     """Award a round of an auction before the commit. The answers are those of `SelectAgent`.
 
     `bids`: the live bids; standing bids are in agent cards. `exclude`: agents that failed in
-    earlier rounds. `holder_did`: the winner of an earlier round, which is selected again at
-    `holder_price_micro` without an award; None for an award. `holder_bid_micro`,
+    earlier rounds. `holder_did`: the winner of an earlier round. It is selected again at
+    `holder_price_micro`, without an award. None: the round is awarded. `holder_bid_micro`,
     `holder_promised_ms`: the bid and the promised time of this winner. `verifier_capability_id`,
-    `timeout_ms`: as in `SelectAgent`. `is_frozen`: only `bids` take part, which are the bids of the
-    last round; standing bids are not read from cards again.
+    `timeout_ms`: as in `SelectAgent`. `is_frozen`: `bids` are all bids that take part. They
+    come from the last round, standing bids included. No bid is read from agent cards.
     """
 
     node: str
@@ -89,9 +89,9 @@ class CloseAuction(Message, frozen=True):
 class SelectVerifier(Message, frozen=True):
     """Select a verifier before the commit. The answer is `VerifierSelected` or `AgentNotSelected`.
 
-    The verifier must have another owner than the agent `primary_did`, and another than the payer.
-    `is_verifier_chosen`: the payer has chosen the verifiers' capability. The card of `primary_did`
-    then says which verifiers the agent accepts.
+    The owner of the verifier must be neither the owner of the agent `primary_did` nor the payer's
+    owner. `is_verifier_chosen`: the payer has chosen the verifiers' capability. In this case, the
+    verifier must be one that the card of `primary_did` accepts.
     """
 
     node: str

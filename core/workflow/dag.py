@@ -27,14 +27,15 @@ __all__ = ["CompiledNode", "CompiledWorkflow", "InputMapping", "WorkflowLimits",
 class CompiledNode(Message, frozen=True, kw_only=True):
     """One node with every default filled in.
 
-    `has_templates`: whether a string of the payload contains `{{`. `versions`: the range of
+    `has_templates`: whether the payload has templates to fill. `versions`: the range of
     capability versions that may execute the node; "" for all. `is_verifier_chosen`: whether the
-    payer has chosen the capability of the verifier. `wait_for_agent_ms`: the longest wait for an
-    agent that is unavailable for a passing reason; 0 for no wait. `region`: the region that should
-    run the node; "" for any. `is_federated`: whether any peer may run the node.
+    payer has chosen the capability of the verifier. `wait_for_agent_ms`: the longest wait for a
+    temporarily unavailable agent; 0 for no wait. `region`: the region that should run the node; ""
+    for any. `is_federated`: whether any peer may run the node.
 
-    `payload_bytes` is the length of the payload's JSON text; `template_count` is the number of `{{`
-    in this text. Both are used to estimate the cost of building the node's inputs.
+    `payload_bytes` is the length of the payload's JSON text. `template_count` is the number of `{{`
+    in this text; 0 if templates are not filled. Both numbers are used to estimate the cost of
+    building the node's inputs.
     """
 
     name: str
@@ -76,7 +77,7 @@ class CompiledWorkflow(Message, frozen=True, kw_only=True):
     """A compiled workflow; `nodes` is in topological order, `budget_micro` is `maxBudgetCredits`.
 
     `trigger_result`: the JSON text of the trigger's result, which nodes can map as
-    `$.trigger.result`; None without a trigger, and in a template.
+    `$.trigger.result`; None if the manifest has no such result.
     """
 
     intent: str

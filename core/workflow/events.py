@@ -62,7 +62,7 @@ class Failure(Message, frozen=True):
     `is_unstaked`: nothing was sent and no stake is locked, because other work locks the agent's
     stake.
     `is_forged`: the signature of the result is not the agent's. The agent is slashed as for fraud.
-    `is_passing`: the selection failed because an agent is unavailable that may come back soon.
+    `is_passing`: the selection failed because of an unavailable agent that may come back soon.
     `is_refusal`: the agent refused the inputs.
     `is_declined`: the agent is full or refuses connections, so it has not taken the work.
     """
@@ -94,9 +94,9 @@ class AgentSelected(Message, frozen=True):
     """Answers `SelectAgent` or `SelectBidder`: this agent takes the node at this price.
 
     `selection_json`: the candidates and the reasons of the choice; None if there was no choice.
-    `token_price`: the price per token; None for a fixed price. `price_micro` counts only without
-    it. `stake_micro`: the part of the agent's stake that is locked during the attempt. `closed`:
-    the auction round that the agent has won. `promised_ms`: the time in which the agent promises
+    `token_price`: the price per token; None for the fixed price `price_micro`. `stake_micro`: the
+    part of the agent's stake that is locked during the attempt. `closed`: the auction round that
+    the agent has won; None without a round. `promised_ms`: the time in which the agent promises
     its result. `is_own`: whether the agent and the payer have the same owner.
     """
 
@@ -122,7 +122,7 @@ class AgentNotSelected(Message, frozen=True):
 
 
 class BidsHeard(Message, frozen=True):
-    """The window of an auction round is over; `bids` are all live bids that the ledger has."""
+    """The window of an auction round is over; `bids` are all live bids of the round."""
 
     node: str
     round: int
@@ -139,10 +139,11 @@ class WorkStarted(Message, frozen=True):
 
 
 class AttemptAccepted(Message, frozen=True):
-    """The agent replied 202 and will send its result later; its timeout starts at `started_ms`.
+    """The agent replied 202 and will send its result later.
 
-    `verify_attempt`: the number of the accepted verification; 0 for the attempt itself.
-    `input_hash`: the hash of the inputs that were sent; it is needed when the result arrives.
+    `started_ms`: when the timeout of the attempt or verification starts. `verify_attempt`: the
+    number of the accepted verification; 0 for the attempt itself. `input_hash`: the hash of the
+    inputs that were sent. It is needed when the result arrives.
     """
 
     node: str
@@ -185,8 +186,8 @@ class AttemptSucceeded(Message, frozen=True):
 class AttemptFailed(Message, frozen=True):
     """The agent refused, failed, timed out, or could not be reached.
 
-    `charged_micro`: the amount that a peer charged, as in `AttemptSucceeded`, for a result that is
-    not accepted: a verification at the peer rejected the result, or the result's agent is revoked.
+    `charged_micro`: the payment, as in `AttemptSucceeded`, for a result of a peer that is not
+    accepted. A verification at the peer has rejected the result, or the result's agent is revoked.
     """
 
     node: str
@@ -278,19 +279,19 @@ Event = (
 
 
 class NodeColumns(Struct):
-    """All columns of a node's row. Recovery continues the open attempt from them.
+    """All columns of a node's row. After a restart, the node continues from these columns.
 
     `attempt` counts from 1; 0 means that the node was never dispatched. `agents_tried`: the agents
-    that failed the node finally. `verifier_did` is set while a verification is open.
+    that are given up for the node. `verifier_did` is set while a verification is open.
     `verify_attempt` counts the verifications of all attempts of the node. `verify_retries_used`
-    counts the failed verifications of the open result. `cost_micro`: the sum of all payments for
-    the node so far, its verifiers included. `result_json` is the result; for a large result it is
-    None and `result_ref` refers to the result. A stored `running` row without a result is an
+    counts the retries of the verification of the open result. `cost_micro`: the sum of all payments
+    for the node so far, its verifiers included. `result_json` is the result; for a large result it
+    is None and `result_ref` refers to the result. A stored `running` row without a result is an
     attempt that the agent has accepted: the owner waits for the result until `deadline_ms`, and
     `input_hash` is the hash of the inputs. `selection_json`: why the agent of the open attempt was
-    chosen. `price_json`: the agent's price per token; None for a fixed price. With it,
-    `price_micro` is the limit until the result arrives. `stake_micro`: the stake that the open
-    attempt locks. `auction_round`: the number of the last round that was opened.
+    chosen. `price_json`: the agent's price per token; None for a fixed price. If it is set,
+    `price_micro` is the price limit until the result arrives. `stake_micro`: the stake that the
+    open attempt locks. `auction_round`: the number of the last round that was opened.
     `auction_closes_ms`: until when the open round takes live bids; None if no round takes bids.
     `key_version`: the version of the key that derives the tokens of the open attempt and its
     verifications; 0 before the first attempt. `promised_ms`: the time in which the agent of the
@@ -340,8 +341,8 @@ class NodeChanged(NodeColumns, Message, frozen=True):  # type: ignore[misc]  # c
 class AttemptFinished(Message, frozen=True):
     """One line of the append-only history of attempts, unique by (node, kind, attempt).
 
-    `kind`: `primary` for an attempt, `verify` for a verification; `attempt` is then its
-    `verify_attempt`. `outcome`: success, error, timeout, lost or discarded; a verification may also
+    `kind`: `primary` for an attempt; `verify` for a verification, whose `verify_attempt` is stored
+    in `attempt`. `outcome`: success, error, timeout, lost or discarded; a verification may also
     have the outcome rejected. A `primary` line with the outcome success says only that the agent
     replied with a result. The node's row says whether the result was accepted and paid.
     `queued_ms`: when the attempt was opened. `signature`: the agent's signature over the result,
@@ -367,9 +368,9 @@ class AttemptFinished(Message, frozen=True):
 class NodePaid(Message, frozen=True):
     """A payment from escrow to an agent, before the fee. Micro-credits, more than 0.
 
-    `line` identifies the payment; each line is paid once. The line of the agent is the node's name.
-    The lines of verifiers are the name + `#verify`, then `#verify2` and so on (money.md,
-    Verifiers).
+    `line` identifies the payment; each line is paid once. The line of the node's agent is the
+    node's name. The lines of verifiers are the name + `#verify`, then `#verify2` and so on
+    (money.md, Verifiers).
     """
 
     line: str
@@ -387,11 +388,10 @@ class StakeLocked(Message, frozen=True):
 
 
 class StakeFreed(Message, frozen=True):
-    """An attempt has ended, which frees the locked stake. The ledger decides how much is slashed.
+    """An attempt has ended and unlocks its stake. The ledger decides how much is slashed.
 
-    `is_forged`: the signature of the attempt's result is not the agent's. `failure_code`: the
-    failure of the agent because of which it is given up for the node; None if the agent is not
-    given up or not to blame.
+    `is_forged`: the signature of the attempt's result is not the agent's. `failure_code`: the code
+    of the agent's failure, if the agent is to blame and is given up for the node; otherwise None.
     """
 
     node: str

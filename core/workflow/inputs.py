@@ -25,7 +25,8 @@ _COPIES: Final = 2
 _NAME_CHARS_MAX: Final = 80
 _WHERE_CHARS_MAX: Final = 200
 # The quantifier is possessive and blanks are stripped afterwards, so each character is read once.
-# With `\s*` beside the name, the regex tries each split of a run of blanks: 5,000 took a minute.
+# With `\s*` beside the name, the regex would try each split of a run of blanks. A run of 5,000
+# blanks took a minute.
 _TEMPLATE = re.compile(r"\{\{([^{}]*+)\}\}")
 
 
@@ -66,10 +67,10 @@ class DispatchRoom:
 def map_inputs(
     node: CompiledNode, results: Mapping[str, Any], room: DispatchRoom
 ) -> dict[str, Any] | Failure:
-    """Return the mapped inputs, by name, whose sources are in `results`; or the failure.
+    """Return the mapped inputs whose sources are in `results`, by input name; or the failure.
 
     Args:
-        results: some of the results that the node's inputs need, by the name of the source.
+        results: results of some or all sources of the node's inputs, by the name of the source.
         room: the remaining bytes of the dispatch; the mapped inputs are subtracted.
     """
     mapped: dict[str, Any] = {}
@@ -169,7 +170,7 @@ def template_names(value: Any) -> set[str]:
 
 
 def _fill_templates(value: Any, values: Mapping[str, Any], room: DispatchRoom) -> Any:
-    """Return a copy with `{{name}}` replaced in every string; unknown names stay unchanged."""
+    """Return a copy of a value with `{{name}}` replaced in every string; unknown names stay."""
     if isinstance(value, str):
         return _TEMPLATE.sub(lambda match: _template_text(match, values, room), value)
     if isinstance(value, dict):

@@ -1,16 +1,16 @@
-"""The state machine of one workflow: events in, records to commit and actions to perform out.
+"""The state machine of one workflow: takes events, returns records to store and actions to perform.
 
 Rules of this file: no code here waits, acts or reads a clock. States change only by the transition
 table. A step either decides completely or raises `IllegalTransition` and leaves the state
-unchanged. A late or repeated reply, or one after the workflow's end, gets an empty decision.
+unchanged. A reply that is late, repeated or after the workflow's end gets an empty decision.
 
 Theory of operation. A node becomes ready when the count of its unmet dependencies falls to 0. The
 machine then requests an agent and gets the answer within the same step. A node whose attempt fails
 goes through `failed`. From there it returns to `ready` at once (another agent takes the node, or
-the dispatching process was lost), returns to `ready` after a back-off, or ends. The first node that
-fails finally ends every node that was not dispatched. Open attempts may finish and are paid. Then
-the workflow ends. The machine owns a `WorkflowState`. The table at the end of this file maps each
-event to the function in `rules` that changes this state.
+the dispatching process was lost), returns to `ready` after a back-off, or ends. After the first
+final failure of a node, every node that was not dispatched ends. Open attempts may finish and are
+paid. Then the workflow ends. The machine owns a `WorkflowState`. The table at the end of this file
+maps each event to the function in `rules` that changes this state.
 Reference: features.md (States, Nodes, Verification).
 """
 
@@ -182,7 +182,7 @@ class WorkflowMachine:
         return agents_at_work(self._workflow)
 
     def results_for(self, name: str) -> dict[str, str | BlobRef]:
-        """Return the results that this node's inputs need, by source: JSON texts or `BlobRef`s."""
+        """Return the results that a node's inputs need, by source: JSON texts or `BlobRef`s."""
         node = self.compiled.nodes[name]
         sources = (*node.depends_on, *(mapping.source for mapping in node.mappings))
         results, cause = self._workflow.results, self.compiled.trigger_result

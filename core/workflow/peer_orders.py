@@ -1,8 +1,8 @@
-"""Writes the orders sent to peers, and reads the records and refusals that peers reply.
+"""Writes the orders that are sent to peers, and reads the peers' replies: records and refusals.
 
 An order is a workflow of one node that is published at a peer for one attempt. Pure. The reply of a
-peer is not trusted. If a record is not that of the order, or charges more than was agreed, the
-order fails and nothing is paid for it.
+peer is not trusted. If a record is of another order, or charges more than was agreed, the order
+fails and nothing is paid for it.
 Reference: features.md (Nodes at peers), money.md (Work of peers).
 """
 
@@ -30,13 +30,14 @@ from core.workflow.events import Failure, Verdict
 NODE: Final = "node"
 # Prefix of an order's intent; the `eventId` of the attempt follows.
 ORDER_INTENT: Final = "order "
-# The timeout of the order is shorter than the timeout of the attempt: by this time for the reply,
+# The order's timeout is the rest of the attempt's timeout, less the time for the reply
 REPLY_TIME_MS: Final = 1_000
-# and by this time for each MiB of inputs to arrive.
+# and less the time to transfer each MiB of inputs.
 TRANSFER_MS: Final = 3_000
 _TEXT_CHARS_MAX: Final = 300
 _ID: Final = re.compile(r"[0-9A-Za-z-]{1,64}")
-# Error codes of the peer that mean that no agent took the node: another candidate gets it at once.
+# Error codes of the peer that mean that no agent took the node. Another candidate gets the node at
+# once.
 _NOT_TRIED: Final = frozenset(
     {
         NodeErrorCode.NO_CANDIDATE, NodeErrorCode.AGENT_UNAVAILABLE, NodeErrorCode.BUDGET_EXCEEDED,
@@ -48,12 +49,12 @@ _FINAL: Final = frozenset(
 )
 _ENDED: Final = frozenset(WorkflowStatus) - {WorkflowStatus.PENDING, WorkflowStatus.RUNNING}
 _TIMEOUTS: Final = frozenset({NodeErrorCode.AGENT_TIMEOUT, NodeErrorCode.WORKFLOW_TIMEOUT})
-# Codes of a 503 after which the peer has stored nothing of an order.
+# Codes of a 503 that mean that the peer has stored nothing of the order.
 _FULL: Final = frozenset({ErrorCode.OVERLOADED, ErrorCode.RATE_LIMITED, ErrorCode.QUOTA_EXCEEDED})
 
 
 class OrderTerms(Message, frozen=True):
-    """The part of a dispatch order that only a peer needs.
+    """The terms of an order that is published at a peer.
 
     `budget_micro`: the most that the peer may charge, its own fee included. `fee_bps`: the fee of
     this deployment on the peer's charge, basis points. `versions`: as in `SelectAgent`.
@@ -91,8 +92,8 @@ class Done(Struct, frozen=True):
 class Failed(Struct, frozen=True):
     """The order has failed, or the peer's reply cannot be trusted.
 
-    `charged_micro`: the peer's charge for a result that is not accepted: a verification at the peer
-    rejected the result, or the result's agent is revoked.
+    `charged_micro`: the peer's charge for a result that is not accepted. A verification at the peer
+    has rejected the result, or the result's agent is revoked.
     """
 
     failure: Failure
@@ -229,7 +230,7 @@ def read_order(
 
 
 def busy_failure(terms: OrderTerms) -> Failure:
-    """Return the failure of an order whose node has an earlier order that has not ended yet."""
+    """Return the failure of an order while the peer has not ended an earlier order of the node."""
     return _declined(f"the peer {terms.peer_id} has not ended an earlier order of the node")
 
 
@@ -258,14 +259,14 @@ def judge_refusal(
 
     Args:
         status: the HTTP status of the reply, 300 or more.
-        is_stored: whether the peer may have stored the order. Then only a final refusal ends it.
+        is_stored: whether the peer may have stored the order. If so, only a final refusal ends it.
     """
     try:
         refusal = _REFUSAL.decode(body)
     except _UNREADABLE:
         refusal = _Refusal()
     is_declined = status in (401, 402, 403, 429) or (status == 503 and refusal.code in _FULL)
-    # A 401 may pass: a peer needs up to 15 s to learn a new key of this deployment.
+    # A 401 may be temporary: a peer needs up to 15 s to learn a new key of this deployment.
     if is_stored and (status in (401, 408, 429) or status >= 500):
         return None
     if status == 408 or (status >= 500 and not is_declined):

@@ -21,11 +21,11 @@ from core.message import Message
 class NodeTerms(Message, frozen=True):
     """The price terms of one node. Amounts are in micro-credits.
 
-    `price`: the capability's registered price; None if it has none. `is_by_token`: whether the
-    node may go to an agent that is paid by tokens, up to the reservation. `verifier_micro`: the
-    verifier's part of the reservation. `reserve_micro`: the auction's reserve; None without an
-    auction. `stake_bps`: the stake that a bidder must have, in basis points. `limit_micro`: the
-    price limit of the node's agent; None if the reservation is the limit (money.md, Estimate).
+    `price`: the capability's registered price; None without one. `is_by_token`: whether the node's
+    agent may be paid by tokens, up to the reservation. `verifier_micro`: the verifier's part of the
+    reservation. `reserve_micro`: the auction's reserve; None without an auction. `stake_bps`: the
+    stake that a bidder must have, in basis points. `limit_micro`: the price limit that the publish
+    fixed for the node's agent; None without one (money.md, Estimate).
     """
 
     price: Price | None = None
@@ -43,7 +43,7 @@ _STORED: Final = msgspec.json.Decoder(dict[str, tuple[int, NodeTerms | None]])
 
 
 def reserved_json(reserved: Mapping[str, int], terms: Mapping[str, NodeTerms]) -> str:
-    """Return the stored text: by node, its reservation and its terms or null."""
+    """Return the text to store: by node name, the reservation and the terms (or null)."""
     return write_json({name: (micro, terms.get(name)) for name, micro in reserved.items()}).decode()
 
 

@@ -45,11 +45,11 @@ class TraceContext(NamedTuple):
 
     @property
     def is_sampled(self) -> bool:
-        """Whether the caller has set the sampled flag, so it may have recorded its own spans."""
+        """Whether the sampled flag is set: the caller may have recorded its own spans."""
         return bool(int(self.flags, 16) & _SAMPLED)
 
     def traceparent(self, span_id: str) -> str:
-        """Return the `traceparent` header for a request that is a child of this span."""
+        """Return the `traceparent` header for a request that is a child of the span `span_id`."""
         return f"00-{self.trace_id}-{span_id}-{self.flags}"
 
 

@@ -1,8 +1,8 @@
 """The transition tables: every state of nodes and workflows, and every transition between them.
 
-Rules of this file: a transition that the tables do not list is illegal. Every new state comes from
-these tables. This file does not know what causes a trigger. `docs/states.md` is generated from the
-tables.
+Rules of this file: a transition that the tables do not list is illegal. All code takes new states
+from these tables. This file does not know what causes a trigger. `docs/states.md` is generated from
+the tables.
 
 Theory of operation: `WorkflowMachine` turns an event into triggers. For each trigger it calls
 `next_node_status` or `next_workflow_status`. A node whose attempt fails goes through `failed` even

@@ -1,8 +1,8 @@
 """Warnings about a manifest: members without effect, and inputs that no agent's schema admits.
 
-`list_ignored` needs only the manifest, so the replica calls it. `list_unused` needs the schemas of
-the agents, so the owner calls it: it warns about inputs that are unused, missing or of a wrong
-type. Decision requests-json-and-client.
+`list_ignored` needs only the manifest, so the replica calls it. `list_unused` warns about inputs
+that are unused, missing or of a wrong type. It needs the schemas of the agents, so the owner calls
+it. Decision requests-json-and-client.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def list_unused(
     Args:
         known: the warnings so far.
         compiled: the workflow.
-        schemas_of: returns the inputSchemas, or with True the outputSchemas, of all agents that
-            may take a node; nothing if one of these agents has no schema.
+        schemas_of: returns the schemas of all agents that may take a node: the inputSchemas, or
+            with True the outputSchemas. It returns none if one of these agents has no schema.
     """
     found: list[str] = []
     asked: dict[tuple[str, str | None, bool, bool], _Members] = {}
@@ -176,7 +176,7 @@ class _Members(NamedTuple):
 
     `named`: the members that at least one schema names; None if a schema admits other members, too.
     `required`: the members that every schema requires. `types`: for each member that every schema
-    names, the JSON types that at least one schema admits; without members that may have any type.
+    names, the JSON types that at least one schema admits. Members of any type are not listed.
     """
 
     named: frozenset[str] | None
@@ -203,7 +203,7 @@ def _members_of(texts: tuple[bytes, ...]) -> _Members:
 
 
 def _plain(schema: object, name: str, kind: type) -> Any:
-    """Return a keyword's value; an empty one if it is absent, malformed or beside a `$ref`."""
+    """Return a keyword's value, or an empty one if the keyword is unusable or beside a `$ref`."""
     value = schema.get(name) if isinstance(schema, dict) and "$ref" not in schema else None
     return value if isinstance(value, kind) else kind()
 

@@ -40,8 +40,8 @@ _RETRYABLE_CLIENT_ERRORS = frozenset({408, 425, _TOO_MANY_REQUESTS})
 # HTTP statuses, and codes of the agent kit, by which an agent refuses the inputs explicitly.
 _REFUSING_STATUSES: Final = frozenset({400, 413, 422})
 _REFUSING_CODES: Final = frozenset({"MISSING_INPUT", "INVALID_INPUT"})
-# Errors of an agent that does not have the capability: their codes, and below the forms of their
-# texts. `ID` in a form stands for the capability's id.
+# Error codes of an agent that does not have the capability. The forms of its error texts follow
+# below. `ID` in a form stands for the capability's id.
 _UNKNOWN_CAPABILITY_CODES: Final = frozenset(
     {
         "UNKNOWN_CAPABILITY", "CAPABILITY_UNKNOWN", "UNSUPPORTED_CAPABILITY", "NO_SUCH_CAPABILITY",
@@ -227,8 +227,8 @@ def _judge_object(reply: dict[str, Any], capability_id: str) -> Success | Accept
 def _metrics_defect(metrics: dict[str, Any]) -> str | None:
     """Return why metrics cannot be stored, or None.
 
-    Metrics that are too large refuse the whole reply: they contain the token counts that are paid,
-    so the agent must see the refusal. Decision ledger-writer.
+    If the metrics are too large, the whole reply is invalid. The metrics are not dropped, because
+    the payment is computed from their token counts. Decision ledger-writer.
     """
     text = write_json(metrics)
     if len(text) > METRICS_BYTES_MAX:

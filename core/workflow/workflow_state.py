@@ -85,7 +85,7 @@ class NodeState(NodeColumns, kw_only=True):
 
     @property
     def result(self) -> str | BlobRef | None:
-        """The open attempt's result: its JSON text, or the reference of a large result; else None.
+        """The open attempt's result: its JSON text or a `BlobRef`; None without a result.
 
         The text is not parsed here: parsing blocks the event loop, and only mapped results need it.
         """
@@ -188,7 +188,7 @@ class Budget:
         self._by_node[node] = micro
 
     def fit(self, pinned: Mapping[str, int]) -> None:
-        """Reduce the reservations to the rest of the hold, except those of the pinned nodes.
+        """Reduce the reservations of nodes that are not pinned until all reservations fit the hold.
 
         Prices may have risen since the estimate, so the reservations may exceed the hold.
         """
@@ -234,7 +234,7 @@ class WorkflowState:
     attempts. `unfinished_count`: the number of nodes that have not ended. `active_count`: the
     number of nodes that are dispatched or running. `first_failure`: the error of the first failed
     node, with the node's name as `node`. `started_ms`: when the workflow changed to running; None
-    before, and if that was before a restore. `succeeded_ms`: when the workflow succeeded.
+    before this change, and after a restart. `succeeded_ms`: when the workflow succeeded.
     `at_ms`: the time of the event that the current step handles. `decision`: the decision of this
     step so far.
     """
@@ -317,5 +317,5 @@ def is_open(state: NodeState, attempt: int, verify_attempt: int | None) -> bool:
 
 
 def timeout_ms(workflow: WorkflowState, state: NodeState, at_ms: int) -> int:
-    """Return the shorter one of the node's timeout and the workflow's remaining runtime."""
+    """Return the node's timeout or the workflow's remaining runtime, whichever is shorter."""
     return max(1, min(state.compiled.timeout_ms, workflow.deadline_ms - at_ms))

@@ -1,9 +1,10 @@
-"""Opens connections so that a connection is closed at once if its caller is cancelled meanwhile.
+"""Opens connections to Postgres. If the caller is cancelled meanwhile, the connection is closed at
+once.
 
-A cancelled task keeps its error, the error keeps the stack frames, and these would keep a half-open
-connection as long as anything refers to the task. The server waits for that client's password for
-`authentication_timeout`. Meanwhile statements that need all processes of the server (DROP DATABASE)
-do not end.
+A cancelled task keeps its error, and the error keeps the stack frames. The frames would keep a
+half-open connection as long as anything refers to the task. For such a connection the server waits
+until `authentication_timeout` for a password. Until then a statement that needs all processes of
+the server (DROP DATABASE) does not end.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ async def fetch(
     """Run a statement and return its rows.
 
     Args:
-        query: a text of this code, never of a caller.
+        query: SQL that this code contains, never text from a caller.
         values: the parameters.
     """
     cursor = await connection.execute(query.encode(), values)
@@ -69,7 +70,7 @@ async def connect(
         del opening
 
 
-# Texts in the URL of a server that can only be reached from its own machine.
+# Texts in database URLs. Only processes on the same machine can reach a server with such a URL.
 EMBEDDED_HOSTS: Final = ("127.0.0.1", "localhost", "%2F", "host=/")
 
 

@@ -1,7 +1,8 @@
-"""Removes expired rows, in the processes that write new ones.
+"""Removes expired rows, in the processes that write new rows.
 
-The removal runs in the background, so that no call waits for it or fails with it. Each statement
-removes a bounded number of rows, because the next call may have to wait for it.
+A removal runs in the background. The call that starts a removal does not wait for its end, and does
+not fail if the removal fails. Each statement removes a bounded number of rows, because another call
+may have to wait until the statement ends.
 """
 
 from __future__ import annotations

@@ -40,8 +40,8 @@ class Pool:
         name: the name of the connections in the server's lists.
         size: number of connections, 1 or more.
         timeout_s: how long a statement waits for a connection, and then for the server.
-        too_slow: the error message when the server has cancelled a statement at its timeout, and
-            after how many seconds the caller may retry.
+        too_slow: (error message, seconds until a retry) for a statement that the server has
+            cancelled at its timeout.
         settings: the server's settings in these sessions.
     """
 
@@ -85,8 +85,8 @@ class Pool:
             values: values of the statement's named parameters.
 
         Raises:
-            ServiceError: LEDGER_UNAVAILABLE, it is unknown whether the statement was executed;
-                OVERLOADED, the server cancelled it at its timeout.
+            ServiceError: LEDGER_UNAVAILABLE: it is unknown whether the statement was executed;
+                OVERLOADED: the server cancelled the statement at its timeout.
         """
         try:
             async with self.engine.connect() as connection:
@@ -115,11 +115,12 @@ class Pool:
 class OperationalPool(Pool):
     """Connections with the role `ops_writer`, which has no right on audited tables.
 
-    The stores of operational rows are such pools, each with its own statements.
+    Each store of operational rows is a subclass with its own statements.
 
     Attributes:
         name, size, timeout_s: as for `Pool`.
-        is_durable: whether commits wait for the disk; if not, a crash may lose the newest ones.
+        is_durable: whether commits wait for the disk. If False, a crash may lose the newest
+            commits.
         statement_timeout_ms: after how long the server cancels a statement; 0: never.
 
     Args:

@@ -44,8 +44,8 @@ _ROOT_NEEDS = {
     "CAP_SETGID": 6,
     "CAP_SETUID": 7,
 }
-# A name of the server's working folder, its data folder. To resolve it, no folder above is
-# searched.
+# A path of the server's working folder, which is the data folder. The server can use it without the
+# right to search the folders above.
 _WORKING_FOLDER = "/proc/self/cwd"
 _POLL_S = 0.02
 _PROGRESS_EVERY_S = 2.0
@@ -167,7 +167,8 @@ class EmbeddedPostgres:
         self._ensure_roles()
 
     def poll(self) -> int | None:
-        """Return the exit status of the server if it has ended, None while it runs."""
+        """Return None while the server runs, its exit status after it has ended, and 0 if it was
+        not started."""
         return self._process.poll() if self._process else 0
 
     def stop(self) -> None:
@@ -196,9 +197,10 @@ class EmbeddedPostgres:
         return f"postgresql://{role}@/{database}?{query}"
 
     def _open_ways(self) -> None:
-        """Decide which programs the server's user runs; copy them if they cannot be used in place.
+        """Set the folder of the programs that the server's user runs. Copy the programs if that
+        user cannot run them in place.
 
-        The data folder needs no such step, because the server names it by its working folder.
+        The data folder needs no copy, because the server reaches it as its working folder.
         """
         self._bin = bin_folder()
         # `initdb` starts the server through a shell, with the path between double quotes.
@@ -346,7 +348,7 @@ def end_leftovers(folder: Path, progress: Callable[[str], None]) -> None:
 
     Every process of a Postgres server runs the program `postgres`, with the data folder as its
     working folder. This also finds the children of a killed postmaster, which a stale
-    `postmaster.pid` does not name. It never finds another process that got the old process id, nor
+    `postmaster.pid` does not name. It does not find another process that got the old process id, or
     a shell that an operator has opened in the folder.
     """
     is_announced = False
@@ -433,10 +435,12 @@ def _is_reachable(path: Path, user: tuple[int, int]) -> bool:
 
 
 def _copy_programs(bin_folder: Path, target: Path) -> Path:
-    """Copy the server's programs and files to where every user may execute them; return `bin`."""
+    """Copy the server's programs and files to a folder in which every user may execute them; return
+    its `bin`."""
     installed = bin_folder.parent
     package = installed.parent
-    # With the layout of the wheel, because a program finds its libraries relative to itself.
+    # The copy has the layout of the wheel, because a program finds its libraries relative to
+    # itself.
     copied = target / package.name / installed.name
     libraries = package.with_name(f"{package.name}.libs")
     for source in (installed / "lib" / "postgresql", installed / "share", libraries):

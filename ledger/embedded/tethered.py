@@ -4,12 +4,13 @@ Run as a script with `python -I -S`, this file prepares the process and then bec
 is a script, so that no Python code runs between fork and exec in an owner with threads. Steps:
 
 1. drop root if requested: groups, group, user;
-2. ask the kernel for a signal when the owner dies (after 1, because a change of user cancels it);
+2. ask the kernel for a signal when the owner dies (after 1, because a change of user cancels the
+   request);
 3. check that the owner is still alive: it may have died before 2;
 4. become the command.
 
-The kernel watches the *thread* that started this process, so start it from a thread that lives as
-long as the owner. This file knows nothing of Postgres or Ray.
+The kernel watches the *thread* of the owner that started this process. So start the process from a
+thread that lives as long as the owner. This file knows nothing of Postgres or Ray.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Accounts: deposits, the credits that owners collect from their agents, and reads of accounts.
+"""Accounts: deposits, collections of credits by the owners of agents, and reads of accounts.
 
 Reference: money.md (Estimate, Commands and keys, Accounts, Entries).
 """
@@ -45,12 +45,13 @@ class Deposit(AuthorizedCommand, frozen=True, kw_only=True):
 
 
 class CollectCredits(OwnersCommand, frozen=True, kw_only=True):
-    """Move free credits from an agent's wallet to its owner's wallet.
+    """Move collectable credits from an agent's wallet to its owner's wallet.
 
-    `amount_micro` None: all free credits. Payments under an open dispute are not free.
+    Payments under an open dispute are not collectable. If the agent's claim is unproven, deposits
+    and inheritances are not collectable either. `amount_micro` None: all collectable credits.
     Result: the entry and {"ownerDid", "balanceMicro", "ownerBalanceMicro"}.
     Rejections: NOT_FOUND; FORBIDDEN if the caller is not the owner, or the owner has no right to
-    the agent's money (`IS_OWNERS`); CONFLICT if fewer credits are free.
+    the agent's money (`IS_OWNERS`); CONFLICT if fewer credits are collectable.
     """
 
     agent_did: str
@@ -58,9 +59,9 @@ class CollectCredits(OwnersCommand, frozen=True, kw_only=True):
 
 
 # Whether an agent's owner may see and collect the agent's money. With a proven claim the owner may.
-# With an unproven claim the owner may only if nobody else uses the DID: the DID had no account when
-# it was claimed, and owns no API keys, agents or workflows. Even then the owner does not get
-# deposits and inheritances, because they were meant for the holder of the DID.
+# With an unproven claim the DID may have another holder. Then the owner may only if the DID had no
+# account when it was claimed, and owns no API keys, agents or workflows. Even then the owner does
+# not get deposits and inheritances, because they were meant for the holder of the DID.
 
 IS_OWNERS: Final = """(a.proven_by IS NOT NULL OR NOT (
     EXISTS (SELECT FROM callboard.api_key k WHERE k.owner_did = a.did)
@@ -79,14 +80,14 @@ _AGENTS: Final = (
 
 
 class MoneyOwner(NamedTuple):
-    """The owner of an agent; `is_owners`: the owner may see and collect the agent's money."""
+    """The owner of an agent. `is_owners`: the owner may see and collect the agent's money."""
 
     owner_did: str
     is_owners: bool
 
 
 async def money_owner(reader: LedgerReader, did: str) -> MoneyOwner | None:
-    """Return the owner of an agent, None if the DID is not an agent's."""
+    """Return the owner of an agent, None if there is no such agent."""
     rows = await reader.rows(_MONEY_OWNER, {"did": did})
     return MoneyOwner(**rows[0]) if rows else None
 
@@ -139,7 +140,8 @@ def plan_deposit(command: Deposit, batch: Batch) -> Result:
     cache, address = batch.cache, wallet_address(command.owner_did)
     world = cache.accounts[WORLD_ADDRESS]
     assert world is not None
-    # Absent if it was not loaded: then all issued credits are within the maximum of one owner.
+    # 0 if the total was not loaded. Then all issued credits, with this batch, are within the
+    # maximum of one owner.
     owned = cache.owned.get(command.owner_did, 0)
     room = min(MICRO_MAX - owned, ISSUED_MICRO_MAX + world.balance)
     if not 0 < command.amount_micro <= room:
@@ -165,8 +167,8 @@ class CollectReads:
     """The owner of an agent, and how much of the agent's money the owner may not collect.
 
     `is_owners`: the owner may collect the agent's money. `disputed_micro`: payments to the agent
-    under an open dispute, micro-credits. `given_micro`: for an unproven claim, what was deposited
-    into the wallet or inherited by it, micro-credits; otherwise 0.
+    under an open dispute, micro-credits. `given_micro`: for an unproven claim, the deposits into
+    the wallet and the inheritances, micro-credits; for a proven claim 0.
     """
 
     owner_did: str
@@ -178,7 +180,8 @@ class CollectReads:
 async def load_collect(
     connection: Connection, command: CollectCredits, read_set: ReadSet
 ) -> CollectReads | None:
-    """Return an agent's owner and the amounts that stay, None if there is no such agent."""
+    """Return an agent's owner and the amounts that the owner may not collect; None: there is no
+    such agent."""
     values = {"did": command.agent_did}
     for owner_did, is_owners, given_micro in await fetch(connection, _OWNER, values):
         ((disputed_micro,),) = await fetch(connection, _DISPUTED, values)
@@ -189,7 +192,7 @@ async def load_collect(
 
 @plans(CollectCredits, load=load_collect)
 def plan_collect(command: CollectCredits, batch: Batch) -> Result:
-    """Move free credits from an agent's wallet to its owner's wallet."""
+    """Move collectable credits from an agent's wallet to its owner's wallet."""
     did = command.agent_did
     stored: CollectReads | None = batch.loaded
     if stored is None:
@@ -285,8 +288,8 @@ async def history(
 ) -> list[RowDict]:
     """Return the entries of a DID's wallet and stake, newest first.
 
-    `change`: by how much an entry changed the wallet, micro-credits; 0 for an entry within the
-    stake.
+    `change`: the amount by which an entry changed the wallet, micro-credits; 0 for an entry within
+    the stake.
     """
     wallet, *stakes = map(
         _account_id, (wallet_address(did), stake_address(did), stake_locked_address(did))
@@ -369,7 +372,8 @@ _STAKE: Final = sql.text(f"{STAKE_PARTS} WHERE s.agent_did = :did")
 
 
 async def stake_row(reader: LedgerReader, agent_did: str) -> RowDict | None:
-    """Return an agent's stake with both its parts (`free_micro`, `locked_micro`)."""
+    """Return an agent's stake with its unlocked and its locked part (`free_micro`,
+    `locked_micro`)."""
     return await reader.row(_STAKE, {"did": agent_did})
 
 

@@ -23,15 +23,15 @@ from ledger.writer.batch import Batch, Result, conflict, forbidden
 from ledger.writer.command_kind import keys_of, plans
 from ledger.writer.state_cache import KnownAgent
 
-# Signatures are verified before a command is made. The command names the key that verified them;
-# the writer refuses it if that key is no longer the agent's current one.
+# Signatures are verified before a command is made. The command names the key that verified them.
+# The writer refuses the command if that key is no longer the agent's current key.
 
 
 class RotateAgentKey(AuthorizedCommand, frozen=True, kw_only=True):
-    """Replace an agent's key, with a proof that the current key has signed.
+    """Replace an agent's key. A proof that is signed with the current key authorizes this.
 
-    `proven_key`: the key that verified the proof. `overlap_ms`: how long this key remains valid for
-    results beside the new one.
+    `proven_key`: the key that verified the proof. `overlap_ms`: how long `proven_key` remains valid
+    for results beside the new key.
     Rejections: NOT_FOUND; FORBIDDEN (the agent is revoked); CONFLICT (the key was replaced
     meanwhile, the new key is or was a key of this DID, or the history is full).
     Result: {"keyNumber", "validFromMs", "formerValidUntilMs"}.
@@ -70,10 +70,11 @@ def plan_rotate_agent_key(command: RotateAgentKey, batch: Batch) -> Result:
 def check_new_key(
     did: str, known: KnownAgent, new_key: str, batch: Batch, *, is_recovery: bool = False
 ) -> None:
-    """Refuse a key that is or was a key of this DID, and new keys that come too fast.
+    """Refuse a key that is or was a key of this DID. If the history is full, refuse a new key too
+    soon after the current one.
 
-    A thief of a key may fill the history with keys. A full history still accepts a new key when the
-    current one is old enough, so the owner does not need guardians for each new key.
+    A thief of a key may fill the history with keys. So a full history still accepts a new key when
+    the current key is old enough. Otherwise the owner would need guardians for each new key.
 
     Args:
         is_recovery: guardians replace the key; they do not have to wait.
@@ -94,7 +95,8 @@ def check_new_key(
 def replace_key(
     did: str, known: KnownAgent, new_key: str, batch: Batch, *, overlap_ms: int = 0
 ) -> KnownAgent:
-    """Replace an agent's current key by one that was checked; return the changed agent.
+    """Replace an agent's current key by a key that `check_new_key` has accepted; return the changed
+    agent.
 
     Args:
         known: the agent before; if it has no key, no former key is stored.

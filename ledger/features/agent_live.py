@@ -1,8 +1,8 @@
 """Heartbeats and probes of agents: stored in batches by the operational role, read to select
 agents.
 
-They are not audited, and a crash may lose the newest ones; the next follow within seconds. All
-times are from the database's clock, so the clocks of machines need not agree.
+Heartbeats and probes are not audited. A crash may lose the newest ones, but new ones arrive within
+seconds. All times are from the database's clock, so the clocks of machines need not agree.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ PROBE_PAUSE_MS: Final = 30_000
 PROBE_PAUSE_MS_MAX: Final = 300_000
 
 _NOW: Final = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
-# Notifies directories that an agent's health has changed. It is not sent in the transaction of the
-# rows: commits with a notice wait for each other, so heartbeats would wait for the disk and the
-# standby, as the writer's commits do. The notice has a short timeout, because owners look for
-# changes twice a second anyway.
+# Notifies directories that an agent's health has changed. The notice has its own transaction,
+# because commits with a notice wait for each other. With a notice in their transaction, heartbeats
+# would wait for the writer's commits, and those wait for the disk and the standby. The timeout is
+# short, because owner processes look for changes twice a second anyway.
 _NOTICE: Final = sql.text(
     f"SELECT set_config('lock_timeout', '100', true), pg_notify('{CHANNEL}', '')"
 )
@@ -79,8 +79,8 @@ _PROBES: Final = sql.text(
         updated_ms = excluded.updated_ms
     """
 )
-# Agents whose heartbeat is overdue, and agents named by an owner whose circuit for them is open. A
-# card changed since the newest probe makes the agent due without a pause.
+# Agents whose heartbeat is overdue, and agents for which an owner process has an open circuit. If
+# the card was changed after the newest probe, the agent is due without a pause.
 _DUE: Final = sql.text(
     f"""
     SELECT a.did, a.endpoint FROM callboard.agent a
@@ -110,7 +110,8 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class StoredHeartbeat:
-    """When a heartbeat was stored, by the database's clock, and the agent's health before it."""
+    """The time of a stored heartbeat, by the database's clock. `before`: the agent's health before
+    it."""
 
     at_ms: int
     before: Liveness
@@ -131,7 +132,8 @@ class LivenessStore(OperationalPool):
         await super().close()
 
     async def store_heartbeats(self, heartbeats: Sequence[Heartbeat]) -> list[StoredHeartbeat]:
-        """Store a batch in one statement. Of several heartbeats of one agent the last is stored."""
+        """Store a batch in one statement. If an agent has several heartbeats, only the last is
+        stored."""
         newest = {heartbeat.did: asdict(heartbeat) for heartbeat in heartbeats}
         rows = await self.rows(_HEARTBEATS, _given(list(newest.values())))
         if any(row["is_changed"] for row in rows):
@@ -160,7 +162,7 @@ async def agent_claims(reader: LedgerReader, dids: Collection[str]) -> list[RowD
 async def probes_due(
     reader: LedgerReader, named: Collection[str], left_alone: Collection[str] = (), *, limit: int
 ) -> list[tuple[str, str]]:
-    """Return (did, endpoint) of active agents to be probed now, the longest unprobed first.
+    """Return (did, endpoint) of active agents to be probed now, the least recently probed first.
 
     These are the agents whose heartbeat is overdue, and the agents in `named`.
 

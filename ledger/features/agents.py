@@ -1,4 +1,4 @@
-"""Agents: cards are registered and replaced, and agents are deregistered.
+"""Agents: commands and plans that register cards, replace them and deregister agents.
 
 Reference: features.md (Agent cards, Registration), http.md (Authentication).
 """
@@ -49,11 +49,12 @@ from ledger.writer.state_cache import KnownAgent, stake_address, wallet_address
 
 
 class RegisterAgent(OwnersCommand, frozen=True, kw_only=True):
-    """Store an agent card. A new DID is claimed by `owner_did`; a known DID needs the same owner.
+    """Store an agent card. `owner_did` claims a new DID; a known DID needs the same owner.
 
-    `is_admin` or `is_signed` (the DID's current key signed the card) replace ownership.
-    `proof`: the evidence that the DID is `owner_did`'s, None without any; an unproven claim of
-    another owner yields to it.
+    With `is_admin` or `is_signed` (the DID's current key signed the card) `owner_did` may be
+    another owner.
+    `proof`: the evidence that the DID belongs to `owner_did`; None: no evidence. An unproven claim
+    of another owner yields to the proof.
     `card_counter`: the counter in the signed card, None for an unsigned card.
     `secret_encrypted`: the encrypted secret for signing dispatches; None keeps the stored one.
     `revision_expected`: the revision of the stored card that the caller has read; None for any.
@@ -102,7 +103,7 @@ class DeregisterAgent(OwnersCommand, frozen=True, kw_only=True):
 
 
 class RebuildReputation(AuthorizedCommand, frozen=True, kw_only=True):
-    """Correct the stored tallies of agents by their difference from history.
+    """Correct the stored tallies of agents by the differences between history and tallies.
 
     `changes`: by agent and member of its tally, the value in history minus the stored value, read
     as of audit entry `read_audit_id`.
@@ -113,11 +114,11 @@ class RebuildReputation(AuthorizedCommand, frozen=True, kw_only=True):
     read_audit_id: int
 
 
-# The lineage of an agent's cards: each place has the hash of the previous place, so none can be
-# removed. `hash` is the SHA-256 of the canonical form of `{cardHash, did, number, previousHash}`.
-# `cardHash` is that of the stored card without its standing bids, because their few digits could be
-# found by trial. Of a replaced card only the hash is stored. Whoever has saved the card can prove
-# with it that the card was the agent's.
+# The lineage of an agent's cards is a list. Each of its entries (places) contains the hash of the
+# previous one, so no entry can be removed. `hash` is the SHA-256 of the canonical form of
+# `{cardHash, did, number, previousHash}`. `cardHash` is the hash of the card without its standing
+# bids, because the few digits of a bid could be found by trial. Only the hash of a replaced card is
+# stored. With a saved copy of the card anyone can prove that it was the agent's card.
 
 # Columns for a card's metadata: name, author, model.
 META_COLUMNS: Final = ("meta_name", "meta_author", "meta_model")
@@ -126,10 +127,10 @@ META_COLUMNS: Final = ("meta_name", "meta_author", "meta_model")
 def continue_lineage(
     command: RegisterAgent, known: KnownAgent | None, agent: KnownAgent, batch: Batch
 ) -> KnownAgent:
-    """Store the place of a card in the agent's lineage; return the agent with this place.
+    """Add a card to the agent's lineage; return the agent with the new place.
 
-    If an active agent registers its stored card again, the place does not change. A lineage belongs
-    to the DID and continues under another owner.
+    If an active agent registers its stored card again, the lineage does not change. A lineage
+    belongs to the DID and continues under another owner.
     """
     card_hash = command.card_hash or hash_bytes(command.card_json.encode())
     number, previous_hash = 1, None
@@ -180,8 +181,8 @@ def add_agent_reads(command: RegisterAgent | DeregisterAgent, read_set: ReadSet)
 
 @dataclass(frozen=True, slots=True)
 class ClaimReads:
-    """What another owner gets or ends when a claim yields: the inheritance and lines of
-    versions."""
+    """The inheritance, which ends when the agent's claim yields, and the lines of versions, which
+    then get another owner."""
 
     switch: KnownInheritance | None
     lines: Mapping[str, KnownLine]
@@ -199,13 +200,14 @@ async def load_claim(
     RegisterAgent,
     reads=add_agent_reads,
     load=load_claim,
-    # Most proofs are for new agents or for agents of the same owner. They need no `load`, and a
-    # transaction for each of them would be slow.
+    # Most registrations with a proof are for new agents or for agents of the same owner. They need
+    # no `load`, and a transaction for each of them would be slow.
     alone_when=lambda command: command.lines_taken is not None,
     outlives_credential=True,
 )
 def plan_register_agent(command: RegisterAgent, batch: Batch) -> Result:
-    """Store an agent's card. The first owner to register a DID keeps it, unless another proves it.
+    """Store an agent's card. The first owner to register a DID keeps it, unless another owner has a
+    proof.
 
     Steps: (1) check that the caller may register the DID, (2) check that the card is newer than the
     stored one, (3) check the owner's maximum of agents, (4) remove what a yielding claim had set,
@@ -293,8 +295,8 @@ def _store(command: RegisterAgent, agent: KnownAgent, batch: Batch, *, is_yieldi
     row = batch.row(AGENTS, command.did) or {}
     # A deregistration earlier in the batch would be written after this row.
     batch.drop(DEREGISTERED, command.did)
-    # The row of a second card in one batch replaces that of the first. A key or secret that only
-    # the first card had must be stored all the same.
+    # A second card of the agent in one batch replaces the row of the first card. A key or secret
+    # that only the first card has must still be stored.
     if earlier is not None:
         for kept in ("public_key", "key_from_ms", "signing_secret"):
             row[kept] = row[kept] if row[kept] is not None else earlier[kept]
@@ -316,7 +318,7 @@ def _is_yielding(command: RegisterAgent, known: KnownAgent | None) -> bool:
 
 
 def _yield_claim(command: RegisterAgent, known: KnownAgent, batch: Batch) -> None:
-    """Undo what the owner of an unproven claim has set: revocation, agent count, inheritance.
+    """Undo the settings of the owner of an unproven claim: revocation, agent count and inheritance.
 
     Names and lines of versions of the claim pass to the owner who has proven the DID.
     """
@@ -367,7 +369,8 @@ def _check_card_is_newer(command: RegisterAgent, known: KnownAgent | None) -> No
             f"the card of {command.did} was changed by another request: read it and repeat the"
             " change"
         )
-    # The counter of an unproven claim was set by its claimant; another owner's proof ignores it.
+    # The owner of an unproven claim has chosen its counter, so the proof of another owner ignores
+    # the counter.
     counts = known is not None and not _is_yielding(command, known)
     if (
         counts
@@ -394,7 +397,7 @@ def _check_room(command: RegisterAgent, owner_did: str, batch: Batch) -> None:
 def _counted_for_heir(
     command: RegisterAgent, known: KnownAgent | None, agent: KnownAgent, batch: Batch
 ) -> KnownAgent:
-    """Count an inherited agent towards the heir from the heir's first card on.
+    """Count an inherited agent towards the heir, from the registration of the heir's first card on.
 
     If the heir has the maximum of agents, an active agent continues to count towards the previous
     owner, so that its card can still be changed.
@@ -448,7 +451,8 @@ def _check_claim(command: RegisterAgent, batch: Batch) -> None:
 def _bound_key(command: RegisterAgent, agent: KnownAgent) -> str | None:
     """Return the key that a card sets for its agent, None if it sets none.
 
-    The key of a `did:web` is in its DID document. Without a proof anybody could set it by a card.
+    The key of a `did:web` is in its DID document. Without a proof any caller could set another key
+    by a card.
     """
     is_bound = not is_did_web(command.did) or agent.proven_by is not None
     return command.public_key if is_bound else None
@@ -460,8 +464,8 @@ def _after_registration(
     """Return the agent after its registration.
 
     Reactivation and a yielding claim invalidate earlier heartbeat tokens. A card with another key
-    replaces the current key at once, as a key rotation. The key of a yielding claim was never the
-    DID's, so it does not become a former key.
+    rotates the key without an overlap. The key of a yielding claim does not become a former key,
+    because it may not belong to the DID.
     """
     counter = command.card_counter or 0
     # If an administrator names no owner, the administrator owns the agent, and the claim is proven.
@@ -480,7 +484,7 @@ def _after_registration(
             is_trusted=command.is_admin,
             capability_ids=command.capability_ids,
         )
-        # Any key is accepted: the history of keys belongs to a claim that was not the DID's.
+        # Any key is accepted, because the history of keys belongs to a claim without proof.
         return replace(agent, public_key=_bound_key(command, agent))
     is_same_owner = known.owner_did == command.owner_did
     revision = known.revision + 1
@@ -514,8 +518,7 @@ def _keeps_trust(command: RegisterAgent, known: KnownAgent) -> bool:
 
 @plans(DeregisterAgent, reads=add_agent_reads, outlives_credential=True)
 def plan_deregister_agent(command: DeregisterAgent, batch: Batch) -> Result:
-    """Take an agent out of service. For an inactive agent the result is the same, without
-    effect."""
+    """Take an agent out of service. An inactive agent stays as it is; `wasActive` is then false."""
     known = batch.agent(command.did)
     if known.owner_did != command.owner_did and not command.is_admin:
         raise forbidden(f"{command.did} is registered by another owner")
@@ -535,7 +538,7 @@ def plan_deregister_agent(command: DeregisterAgent, batch: Batch) -> Result:
 async def card_rows(
     reader: LedgerReader, did: str, *, before: int | None, **page: Any
 ) -> list[RowDict]:
-    """Return the places of an agent's cards in its lineage, newest first.
+    """Return the entries (places) of an agent's lineage of cards, newest first.
 
     Args:
         before: only places with a lower number; None: all.

@@ -104,12 +104,13 @@ def bid_key(workflow_id: str, node: str, round_: int, agent_did: str) -> str:
 
 
 def bids_key(workflow_id: str, node: str, round_: int) -> str:
-    """Return the key of a round's `EndBidding`. Once it is stored, no bid is taken."""
+    """Return the key of a round's `EndBidding`. Once the command is stored, the round accepts no
+    bids."""
     return composed_key("bids", workflow_id, node, str(round_))
 
 
 # Stakes that live bids lock until their round closes. A bid locks the largest stake that its award
-# may require, or all free stake if that is less. So a bidder cannot withdraw the stake that its
+# may require, or all unlocked stake if that is less. So a bidder cannot withdraw stake that the
 # award needs. The audit events of these locks contain no amount, because it would reveal the bid;
 # the agent can see the amount in its own entries.
 
@@ -124,7 +125,7 @@ def lock_bid(place: Place, round_: OpenRound, bid: Bid, batch: Batch) -> None:
 def free_bid(place: Place, round_: OpenRound, bid: Bid, batch: Batch) -> None:
     """Unlock the stake of a bid.
 
-    If a refund has reduced the locked stake since, less than the locked amount is unlocked.
+    If a refund has reduced the locked stake meanwhile, only the rest is unlocked.
     """
     _move(AuditEventType.STAKE_UNLOCKED, place, round_, bid, batch)
 
@@ -152,9 +153,9 @@ def _move(event: AuditEventType, place: Place, round_: OpenRound, bid: Bid, batc
 
 
 # Planning of auctions. Steps of a workflow open and close rounds; bids come in between. Bids are
-# sealed: while a round is open, the audit log says who has bid, but not how much. For a bid outside
-# of a round of an auctioned node, the audit log never contains the amount. The workflow's owner
-# process decides who wins; the decision is recorded here.
+# sealed: while a round is open, the audit log says who has bid, but not how much. If a node is
+# auctioned, the audit log never contains the amount of a bid outside its rounds. The workflow's
+# owner process decides who wins; the decision is recorded here.
 
 
 def record_auctions(command: PublishWorkflow | AdvanceWorkflow, batch: Batch) -> None:
@@ -180,9 +181,9 @@ def plan_place_bid(command: PlaceBid, batch: Batch) -> Result:
     """Store a sealed bid.
 
     Steps: (1) check the agent and the caller's right, (2) find the open round, (3) check the bid,
-    (4) place it in the round, (5) lock stake. Refusals are not stored: the key is the agent's, and
-    other callers may have tried it. If the bid displaces another, the row of the displaced bid
-    stays readable for its bidder, and its stake is unlocked.
+    (4) place it in the round, (5) lock stake. Refusals are not stored, because the key does not
+    depend on the caller: another caller may have used it for a refused bid. The row of a displaced
+    bid stays, so that the bidder can read it. The stake of that bid is unlocked.
     """
     _check_bidder(command, batch)  # (1)
     round_ = _open_round(command.workflow_id, command.node, command.round, batch)  # (2)
@@ -231,8 +232,8 @@ def plan_keep_bid(command: KeepBid, batch: Batch) -> Result:
     """Store a bid outside of any round.
 
     Steps: (1) check the agent and the caller's right, (2) check that the workflow has not ended,
-    (3) check the node's maximum of such bids. For an auctioned node the audit entry names only the
-    bidder: the amount would tell the payer what the agent may bid in the next round.
+    (3) check the node's maximum of such bids. For an auctioned node the audit entry contains no
+    amount, because the amount would tell the payer what the agent may bid in the next round.
     """
     _check_bidder(command, batch)  # (1)
     escrow = batch.cache.escrows[command.workflow_id]
@@ -397,7 +398,8 @@ def _store_bid(workflow_id: str, node: str, number: int, bid: Bid, batch: Batch)
 
 # Loads open rounds with their bids, and the number of bids outside of any round.
 
-# One lateral count per node: a plan made when the table was small never reads the whole table.
+# One lateral count per node, so that even a plan that was made when the table was small does not
+# read the whole table.
 COUNT_KEPT: Final = f"""
     SELECT p.workflow_id::text, p.node, b.count
     FROM unnest(%s::uuid[], %s::text[]) AS p(workflow_id, node) CROSS JOIN LATERAL (
@@ -409,7 +411,8 @@ COUNT_KEPT: Final = f"""
 async def load_rounds(
     connection: psycopg.AsyncConnection[Any], cache: StateCache, pairs: Sequence[tuple[str, str]]
 ) -> None:
-    """Put the open round of each (workflow, node) pair into the cache; absent ones stay None."""
+    """Put the open round of each (workflow, node) pair into the cache; a pair without one stays
+    None."""
     asked: dict[str, tuple[str, str]] = {}
     places = columns_of(pairs)
     opened = await fetch(
@@ -424,7 +427,8 @@ async def load_rounds(
             number, reserve_micro, closes_ms, stake_bps=stake_bps
         )
         asked[bids_key(workflow_id, node, number)] = (workflow_id, node)
-    # The bidding has ended if its bids were sent, even if this writer's clock is behind.
+    # The bidding of a round has ended if its `EndBidding` is stored, even if this writer's clock is
+    # behind.
     sent = "SELECT id FROM callboard.command WHERE id = ANY(%s)"
     for (key,) in await fetch(connection, sent, (list(asked),)):
         round_ = cache.rounds[asked[key]]

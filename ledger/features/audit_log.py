@@ -1,8 +1,8 @@
 """The Merkle tree over the audit log, and how far each reader of the log has read.
 
-The tree's tiles are stored as the log grows, read for proofs, and checked against the entries. They
-follow from the committed entries alone. `store_tree` writes as the operational role. Reference:
-money.md (Checkpoints).
+The tiles of the tree are stored as the log grows, read for proofs, and checked against the entries.
+They are computed only from committed entries. `store_tree` writes as the operational role.
+Reference: money.md (Checkpoints).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ledger.connections.pools import OperationalPool
 from ledger.reads.reader import LedgerReader, RowPage
 from ledger.schema import audit, typed
 
-# Maximum size of one page of an export; the page ends at whichever is reached first.
+# Maximum size of one page of an export. The page ends at the first maximum that it reaches.
 PAGE_ROWS_MAX: Final = 1_000
 PAGE_BYTES_MAX: Final = 1024 * 1024
 
@@ -69,8 +69,8 @@ _TREE_SIZE: Final = f"""coalesce((
     SELECT number * {WIDTH} + octet_length(hashes) / {HASH_BYTES} FROM callboard.audit_tile
     WHERE level = 0 ORDER BY number DESC LIMIT 1), 0)"""
 _SIZE: Final = sql.text(f"SELECT {_TREE_SIZE} AS size")
-# Of several processes that continue the tree from the same size, only the first stores anything.
-# Two at the same moment store equal tiles.
+# If several processes continue the tree from the same size, only the first one stores tiles. If two
+# of them store at the same moment, their tiles are equal.
 _STORE: Final = sql.text(
     f"""
     WITH grown AS (
@@ -104,8 +104,8 @@ NOTHING_SIGNED: Final = Checkpoint(0, EMPTY_ROOT, "")
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """The result of reading entries in order: the hashes of their leaves, the first defective
-    id."""
+    """The result of a scan of entries. `leaves`: their leaf hashes, in order. `bad_id`: the first
+    defective entry, None without one."""
 
     first_id: int
     leaves: list[bytes]
@@ -113,8 +113,8 @@ class Scan:
 
 
 async def read_checkpoint(reader: LedgerReader, size: int | None = None) -> Checkpoint:
-    """Return the newest checkpoint, or the first one of at least a size; `NOTHING_SIGNED` if there
-    is none yet.
+    """Return the newest checkpoint, or the first checkpoint of at least `size` entries. Return
+    `NOTHING_SIGNED` if there is none.
     """
     rows = await reader.rows(_CHECKPOINT, {"size": size})
     if not rows:
@@ -135,7 +135,7 @@ async def tree_size(reader: LedgerReader) -> int:
 
 
 async def read_tiles(reader: LedgerReader, wanted: Collection[TileId]) -> Tiles:
-    """Return the tiles among these that exist."""
+    """Return those of the wanted tiles that exist."""
     levels, numbers = [level for level, _ in wanted], [number for _, number in wanted]
     rows = await reader.rows(_TILES, {"levels": levels, "numbers": numbers}) if wanted else []
     return {(row["level"], row["number"]): bytes(row["hashes"]) for row in rows}
@@ -149,13 +149,14 @@ async def scan_entries(
     bytes_max: int = 2**62,
     caller: str | None = None,
 ) -> Scan:
-    """Read entries from an id on, and check in the database each against the previous one.
+    """Read entries from an id on. The database checks each entry against the previous one.
 
     Args:
         most: maximum number of entries.
-        bytes_max: after this many bytes no third entry is read.
+        bytes_max: maximum bytes of bodies: the scan ends with the entry that exceeds it, but reads
+            at least two entries.
         caller: DID of the caller; searches of callers take turns. None: a read by the service,
-            which takes no turn.
+            which does not wait for a turn.
     """
     values = {"first": first_id, "most": most, "bytes": bytes_max}
     if caller is None:
@@ -217,7 +218,8 @@ def entry_text(row: Mapping[str, Any]) -> str:
 
 
 async def store_tree(pool: OperationalPool, former: int, state: Checkpoint, tiles: Tiles) -> None:
-    """Store a checkpoint (if it is signed) and its tiles, unless another process came first.
+    """Store the tiles of a checkpoint, and the checkpoint if it is signed, unless another process
+    has stored them.
 
     Args:
         former: size of the tree that the tiles continue.
@@ -233,8 +235,8 @@ async def store_tree(pool: OperationalPool, former: int, state: Checkpoint, tile
 
 
 # How far each reader of the audit log has read: the id of an entry, under the reader's name. A
-# reader moves its position after it has processed the entries. If it ends before that, its
-# successor reads them again.
+# reader moves its position after it has processed the entries. If the process ends before that, its
+# successor reads the entries again.
 
 
 class LogFollower(StrEnum):

@@ -1,7 +1,7 @@
 """Checks the books: recomputes balances, escrows, stakes and invoices from the entries.
 
-The ledger continues to commit during the check. Each page is read by one SQL statement, so all its
-rows belong to one snapshot; the sums of accounts include the entries up to that snapshot. Only sums
+The ledger continues to commit during the check. One SQL statement reads a page, so all rows of the
+page belong to one snapshot. The sums of accounts include the entries up to that snapshot. Only sums
 other than 0 are stored in memory. Reference: money.md (Checking the books).
 """
 
@@ -150,7 +150,7 @@ class BooksCheck:
         self.rows: dict[str, int] = {}
 
     async def pages(self) -> AsyncGenerator[Disagreement | None, None]:
-        """Check page by page; after each page yield None, or the first disagreement and end.
+        """Check page by page. Yield None after each page. Yield the first disagreement, and end.
 
         Steps: (1) sum the entries by account, (2) compare the accounts, (3) compare each other
         table in the order of its keys, (4) check that every account with a sum exists.
@@ -187,7 +187,8 @@ class BooksCheck:
     async def _read_accounts(
         self, after: int, most: int, *, entries_most: int | None = None
     ) -> list[RowDict]:
-        """Return a page of accounts, each with the sum of its entries in the same snapshot."""
+        """Return a page of accounts, each with `expected_balance`: the sum of its entries in the
+        same snapshot."""
         values = {"entries": self.entries, "entries_most": entries_most}
         found = await self._read(_ACCOUNTS, {**values, "after": after, "most": most})
         for moved in found:

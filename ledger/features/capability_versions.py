@@ -35,12 +35,12 @@ class PublishVersion(OwnersCommand, frozen=True, kw_only=True):
     `agent_did`, `agent_revision`: an agent of the owner that offers the capability, and the
     revision of its card when the caller read it. Required to begin a line, except for an
     administrator.
-    `takes_over`: this agent is the oldest proven one, so its owner also gets a line of another
-    owner, unless an administrator has assigned that line.
+    `takes_over`: this agent is the oldest proven one. So its owner may take over the line of
+    another owner, unless an administrator has assigned the line.
     `needs_proof`: the agent's claim must be proven (the setting `claims`).
     `schema_hash`: hash of both schemas, `sha256:…`.
     `deprecates`: the version that this one succeeds.
-    `versions_expected`: how many versions the line had when the caller compared this one with them.
+    `versions_expected`: the number of versions with which the caller has compared this version.
     `owner_versions_max`, `line_versions_max`: maximum versions of one owner and of one capability.
     Rejections: FORBIDDEN; NOT_FOUND (the version to deprecate); CONFLICT (already published, too
     many, already deprecated; not stored if the line or the agent has changed meanwhile).
@@ -77,8 +77,8 @@ class DeprecateVersion(OwnersCommand, frozen=True, kw_only=True):
     successor: str | None = None
 
 
-# Planning. A version never changes and is never removed. So a decision that was based on all
-# versions of a line holds as long as their number is the same.
+# Planning. The number and the schemas of a version never change, and no version is removed. So a
+# decision that was based on all versions of a line holds until the line gets another version.
 
 _LINES: Final = """
 SELECT capability_id, owner_did, versions, is_assigned FROM callboard.capability_line
@@ -107,11 +107,11 @@ class KnownLine:
 
 @dataclass(frozen=True, slots=True)
 class VersionReads:
-    """What the plan of a command reads.
+    """The rows that the plan of a command reads.
 
     `line`: the capability's line, None if there is none. `versions`: by id, whether a version that
-    the command names is active; absent if it does not exist. `counts`: by possible owner of the
-    line, the number of the owner's versions.
+    the command names is active; a version that does not exist is absent. `counts`: by possible
+    owner of the line, the number of the owner's versions.
     """
 
     line: KnownLine | None
@@ -273,7 +273,8 @@ def _deprecate(own_id: str, successor: str | None, owner_did: str, batch: Batch)
     batch.record(AuditEventType.VERSION_DEPRECATED, ("capability_version", own_id), **payload)
 
 
-# For how long a deregistered agent of a proven DID still precedes others: it may be down.
+# How long a deregistered agent of a proven DID still precedes others, because it may be down only
+# for a time.
 ABSENT_MS_MAX: Final = 30 * 24 * 3_600_000
 _TEXTS: Final = ("input_schema", "output_schema", "changelog")
 _HEADS: Final = tuple(column for column in capability_version.c if column.name not in _TEXTS)
@@ -347,9 +348,10 @@ async def first_offer(
     """Return the agent with which an owner may begin a capability's line, None if there is none.
 
     It is the first of the owner's active agents that offer the capability. Agents of proven DIDs
-    come first, then those that began to offer it earlier. A deregistered agent of a proven DID
-    still precedes agents of other owners for `ABSENT_MS_MAX`. Agents that began to offer the
-    capability when it already had versions are left out, so a newcomer cannot take over a line.
+    precede others. Among equals the agent that began to offer the capability earlier is first. A
+    deregistered agent of a proven DID still precedes agents of other owners for `ABSENT_MS_MAX`.
+    Agents that began to offer the capability when it already had versions are left out, so a
+    newcomer cannot take over a line.
 
     Args:
         needs_proof: leave out agents of unproven DIDs.
@@ -381,8 +383,8 @@ async def lines_of_claim(
     """Return the capabilities whose lines pass to the new owner when a DID is proven.
 
     Return None if no other owner has an unproven claim of the DID. A line passes if the owner of
-    the claim owns it, has published all its versions, and has no other agent that could have begun
-    it (a proven or an earlier one).
+    the claim owns it and has published all its versions. A line does not pass if another agent of
+    that owner could have begun it: an agent that is proven, or was registered earlier.
 
     Args:
         owner_did: the owner who proves the DID.

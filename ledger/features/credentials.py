@@ -2,8 +2,8 @@
 
 A replica caches a DID's keys and API keys for a second. A key that was replaced meanwhile must not
 authorize lasting changes (a key, guardians, an heir, a name, a card). Therefore such a command
-names its credential, and the writer, which sees all replacements in order, checks it again.
-Decision permissions-and-keys.
+names its credential, and the writer checks the credential again. The writer sees all replacements
+in order. Decision permissions-and-keys.
 """
 
 from __future__ import annotations

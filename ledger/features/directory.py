@@ -1,4 +1,5 @@
-"""The rows that every owner process caches in its directory, and how it follows their changes.
+"""The rows that every owner process caches in its directory, and how the process follows their
+changes.
 
 Decisions postgres and agent-health-and-waiting.
 """
@@ -18,31 +19,32 @@ from ledger.reads.prepared import PreparedReads
 from ledger.reads.stored import RowDict
 from ledger.schema import READER_ROLE, driver_url, session_options
 
-# Each kind of rows is read either whole, or only the rows that have changed since an earlier look.
-# The writer notes in each row, as `changed_id`, the audit id of the batch that changed it. These
-# ids are in the order of the commits, so the rows that an owner lacks are those above the newest id
-# it has seen. Heartbeats and probes have several writers and no audit entries. Their changes are
-# found by the time of the row and by the transactions that the earlier look could not see.
+# An owner process reads all rows of a kind, or only the rows that changed since an earlier look. A
+# look is one statement that says which kinds have changed (`LOOK`). The writer stores in each row,
+# as `changed_id`, the audit id of the batch that changed it. These ids are in the order of the
+# commits. So the changed rows are those above the newest id that the process has seen. Heartbeats
+# and probes have several writers and no audit entries. Their changes are found by the time in the
+# row, and by the transactions that the earlier look could not see.
 
 # Rows per page; small, because rows of agents contain cards.
 PAGE_ROWS: Final = 200
-# A transaction may have read the clock before a look, and be committed after it.
+# A transaction may read the clock before a look, and be committed after the look.
 OVERLAP_MS: Final = 2_000
-# The database's clock; and the session, because a restarted server may use transaction numbers
-# again that it has lost.
+# The database's clock. The session, because a restarted server may use transaction numbers again
+# that it has lost.
 _NOW_MS: Final = "(extract(epoch FROM statement_timestamp()) * 1000)::bigint"
 _SESSION: Final = "pg_backend_pid() || ' ' || pg_postmaster_start_time()"
 
-# By name of a kind: what an earlier look has seen of it, as returned by `Look.since`.
+# By name of a kind: the position of an earlier look, as `Look.since` returns it.
 Since = Mapping[str, int | str]
 SINCE_LIVE: Final = ("live", "session", "unseen")
 
 
 class Kept:
-    """One kind of rows that owners cache.
+    """One kind of rows that owner processes cache.
 
     Args:
-        name: of the kind, and of the parameter with what an earlier look has seen of it.
+        name: the name of the kind, and of the parameter that has the position of an earlier look.
         table: the table whose changes count.
         key: columns of `query` that are unique together, each with a value below all its values;
             the last one is unique alone. The order of a whole read.
@@ -76,7 +78,7 @@ class Kept:
         """Yield the rows page by page, so that memory does not grow with the table.
 
         Args:
-            since: what an earlier look has seen: only rows changed since; None: all rows.
+            since: the position of an earlier look: only rows that changed after it; None: all rows.
 
         Raises:
             ServiceError: LEDGER_UNAVAILABLE.
@@ -110,7 +112,7 @@ class _Paged:
 
 
 # The columns of agents that dispatching needs, in the order of registration. Deregistered agents
-# are included, so that directories learn of it. Of an agent's former keys only the newest can still
+# are included, so that directories remove them. Of an agent's former keys only the newest can still
 # be valid.
 AGENTS: Final = Kept(
     "agents",
@@ -169,10 +171,11 @@ LIVE: Final = Kept(
     f" AND (%(session)s::text <> {_SESSION}"
     " OR age(one.xmin) <= age(%(unseen)s::text::xid8::xid))",
 )
-# Revocations are last: they end work, which agents loaded by the same look may take over.
+# Revocations are loaded last. They end work, and agents from the same look may then take the work
+# over.
 KINDS: Final = (SUBNETS, AGENTS, PRICES, VERSIONS, LIVE, REPUTATIONS, STAKES, REVOCATIONS)
 
-# The position of an owner that has read nothing.
+# The position of an owner process that has read nothing.
 NOTHING_SEEN: Final[Since] = {
     **{kind.name: 0 for kind in KINDS},
     "session": "",
@@ -187,9 +190,8 @@ LOOK: Final = (
 
 
 # Following the changes. A look is one statement, which returns the kinds of rows that have changed
-# since an earlier look. Notices (NOTIFY) arrive on a connection of their own and say that it is
-# time to look. Without notices (a pooler, a lost connection) the follower still looks twice a
-# second.
+# since an earlier look. Notices (NOTIFY) arrive on a separate connection, and each notice causes a
+# look. Without notices (a pooler, a lost connection) the follower still looks twice a second.
 
 CHANNEL: Final = "callboard_directory"
 LOOK_TIMEOUT_S: Final = 5.0
@@ -262,7 +264,8 @@ class DirectoryTail:
         return Look(row)
 
     def pages(self, kind: Kept, since: Since | None) -> AsyncIterator[list[RowDict]]:
-        """Yield the rows of a kind that have changed since a position; None: all rows."""
+        """Yield the rows of a kind that have changed since a position (None: all rows), page by
+        page."""
         return kind.pages(self._reads, since)
 
     async def wait_notice(self, timeout_s: float) -> None:
@@ -276,8 +279,8 @@ class DirectoryTail:
         self._noticed.set()
 
     async def _listen(self) -> None:
-        """Note each notice until cancelled. Also wake after each connect, because notices may be
-        missed while the connection is away."""
+        """Set the event at each notice, until cancelled. Set it after each connect too, because
+        notices may be missed without a connection."""
         while True:
             with suppress(psycopg.Error):  # a look will report that the database is away
                 async with await connect(

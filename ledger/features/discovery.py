@@ -30,16 +30,17 @@ from ledger.reads.agent_pages import LIVE_COLUMNS
 from ledger.reads.reader import LedgerReader, RowDict
 
 # Searches for agents by words, by a capability's id or its prefix, or by owner; best first.
-# `offers.py` finds the offers by words. If a capability or an owner is given, offers are read in
-# the order of an index instead. They are ranked here by words and by reputation; then the cards of
-# the best are read. The number of offers read is bounded.
+# `offers.py` finds offers by words. If a capability or an owner is given, offers are read in the
+# order of an index instead. This file ranks the offers by words and by reputation, and then reads
+# the cards of the best ones. The number of offers read is bounded.
 
 WORDS_MAX: Final = 500
-# Offers of a capability that are read in the order of an index; of an owner all are read.
+# Maximum offers of a capability that are read in the order of an index. All offers of an owner are
+# read (`OWNER_OFFERS_MAX`).
 WALKED_MAX: Final = 1_000
 # Maximum bytes of cards in one reply.
 CARDS_BYTES_MAX: Final = 2 * 1024 * 1024
-# The weight of words in the score; the reputation has the rest.
+# The weight of words in the score. The weight of the reputation is 1 minus this.
 WORDS_SHARE: Final = 0.7
 
 
@@ -89,7 +90,8 @@ _CARDS: Final = f"""
 
 
 def words_share(asked: Asked) -> float:
-    """Return the weight of words in the score, 0 to 1; the reputation has the rest."""
+    """Return the weight of words in the score, 0 to 1. The weight of the reputation is 1 minus
+    this."""
     return WORDS_SHARE if asked.words is not None else 0.0
 
 
@@ -110,8 +112,8 @@ def _near(asked: Asked) -> str | None:
     )
     if not asked.is_prefix:
         return by_id
-    # The first offers of each owner are read too: one owner may have a thousand ids before the
-    # ids of others.
+    # The first offers of each owner are read too, because one owner may have a thousand ids before
+    # the first id of another owner.
     by_place = _walk("", "place, number", [capability, *conditions], WALKED_MAX)
     return f"({by_place}) UNION ALL ({by_id})"
 
@@ -132,9 +134,9 @@ async def find_offers(
     """Return the offers that match, best first.
 
     A row has the agent and capability, scores, the card, the registered price, heartbeats and
-    probes, and the stems that were found (`said`, `fields`). `tally` has the outcomes on which the
-    reputation is based, None without any. A registration waits until its card is indexed, so its
-    offers are found afterwards.
+    probes, and the stems that were found (`said`, `fields`). `tally`: the outcomes on which the
+    reputation is based, None without any. A registration waits until its card is indexed, so a
+    search after the registration finds its offers.
 
     Args:
         limit: maximum rows; large cards reduce it.
@@ -218,19 +220,20 @@ async def find_capabilities(
 
 
 # Offers from which a draft of a workflow chooses, with schemas and prices. The best capabilities
-# are taken, at most four of each owner before the next four of any owner. The schemas, description
-# and price of a capability are those of its agent with the most successes; among equals, the agent
-# registered first. A card above 32 KiB is not read, so only the capability's id is returned.
+# are taken: first up to four of each owner, then the next four of each owner, and so on. The
+# schemas, description and price of a capability are those of its agent with the most successes;
+# among equals, the agent registered first. A card above 32 KiB is not read, so only the
+# capability's id is returned.
 
 DESCRIPTION_MAX: Final = 2_000
 OFFERS_MAX: Final = 48
 CARD_BYTES_MAX: Final = 32 * 1024
-# Capabilities of one owner that are taken before other owners have had as many.
+# Capabilities of one owner per round of taking.
 OWNER_OFFERS: Final = 4
-# Offers of one capability among which the agent is selected.
+# Maximum offers of one capability that are considered, in the order of an index.
 AGENTS_MAX: Final = 100
-# Offers that are ranked, and the minimum per word, so that frequent words find theirs beside rare
-# ones.
+# Maximum offers that are ranked. The maximum per word is at least `EACH_MIN`, so that rare words
+# leave room for frequent words.
 DESCRIPTION_HITS_MAX: Final = 400
 EACH_MIN: Final = 16
 
@@ -258,7 +261,7 @@ async def offers_for_draft(
 
     Args:
         offers: the index; it is brought up to date first.
-        words: each word that fits counts; text beyond 2,000 characters is ignored.
+        words: offers with any of these words match; text beyond 2,000 characters is ignored.
         caller: the DID that searches; callers take turns.
         by_names: also search the names of inputs and outputs.
 

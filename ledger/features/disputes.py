@@ -40,7 +40,8 @@ from ledger.writer.state_cache import (
 class OpenDispute(AuthorizedCommand, frozen=True, kw_only=True):
     """Store a complaint. It moves no money (money.md, Disputes and refunds).
 
-    `respondent_did` None: the complaint is about a workflow of several agents, or names nobody.
+    `respondent_did` None: the complaint is about a workflow of several agents, or names no
+    respondent.
     `evidence_json`: a JSON object. Result: {"disputeId"}.
     """
 
@@ -60,7 +61,7 @@ class ResolveDispute(AuthorizedCommand, frozen=True, kw_only=True):
     `slash_bps`: the part of the stake locked for the disputed nodes that is slashed if fraud is
     upheld.
     Rejections: NOT_FOUND; CONFLICT (already resolved); INVALID_REQUEST (a refund that does not fit
-    the status, or is above the rest of the payments).
+    the status, or exceeds what is still paid).
     Result: {"disputeId", "refundedMicro", "shortMicro", "slashedMicro"}.
     """
 
@@ -91,7 +92,8 @@ def feedback_key(workflow_id: str, agent_did: str) -> str:
 
 
 # Loads the rows that the plan of a decision needs: the dispute, its payments and locked stakes. The
-# writer reads them when it plans the decision, so no other command can come in between.
+# writer reads them directly before it plans the decision, so no other command can change them in
+# between.
 
 _REFUNDS: Final = "e.kind IN ('refund', 'fee_refund', 'stake_refund')"
 _DISPUTE: Final = """
@@ -134,7 +136,7 @@ ORDER BY name
 
 @dataclass(frozen=True, slots=True)
 class PaidLine:
-    """One payment line: what was paid, and what of it was refunded."""
+    """One payment line. `paid`: the payment. `refunded`: the part of it that was refunded."""
 
     line: str
     agent_did: str
@@ -143,7 +145,7 @@ class PaidLine:
 
     @property
     def left_micro(self) -> int:
-        """What the payer has paid and not got back, with the fee, micro-credits."""
+        """The payment with its fee, minus the refunds, micro-credits."""
         paid = self.paid.agent_micro + self.paid.fee_micro
         return paid - self.refunded.agent_micro - self.refunded.fee_micro
 
@@ -174,7 +176,7 @@ class DisputeReads:
         return self.respondent_did
 
     def disputed_lines(self) -> list[PaidLine]:
-        """Return the disputed payments, without payments of the payer to itself."""
+        """Return the disputed payments, except payments of the payer to itself."""
         return [
             line
             for line in self.lines
@@ -187,7 +189,8 @@ class DisputeReads:
 async def load_dispute(
     connection: psycopg.AsyncConnection[Any], command: ResolveDispute, read_set: ReadSet
 ) -> DisputeReads | None:
-    """Return a dispute with its payments, None if there is none; add the accounts it needs."""
+    """Return a dispute with its payments, None if there is none. Add its accounts to the read
+    set."""
     found = await fetch(connection, _DISPUTE, {"dispute": command.dispute_id})
     if not found:
         return None
@@ -210,9 +213,9 @@ async def load_dispute(
     return stored
 
 
-# Plans of disputes and feedback. Existing entries never change: a refund adds new entries in the
-# opposite direction, from the receivers of the payments, as far as they have the money (money.md,
-# Disputes and refunds). All checks come before the first row.
+# Plans of disputes and feedback. Existing entries never change: a refund adds entries in the
+# opposite direction, which take from each receiver at most what it has (money.md, Disputes and
+# refunds). All checks come before the first row.
 
 COMPLAINANT: Final = "resolved_complainant"
 RESPONDENT: Final = "resolved_respondent"
@@ -332,8 +335,8 @@ def _check_refund(
 
 
 def _guilt(command: ResolveDispute, stored: DisputeReads) -> Guilt | None:
-    """Return the slash of an agent that has defrauded the workflow's payer, None if fraud is not
-    upheld."""
+    """Return the reason and amount of a slash for fraud against the workflow's payer; None: fraud
+    is not upheld."""
     agent_did, payer_did = stored.respondent_did, stored.payer_did
     is_payers = payer_did is not None and stored.complainant_did == payer_did
     is_upheld = stored.dispute_type == "fraud" and command.status == COMPLAINANT

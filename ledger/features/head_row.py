@@ -1,13 +1,14 @@
-"""The ledger's head: the lock that makes one process the writer, and the row that names it.
+"""The ledger's head: the lock that makes one process the writer, and the row that names the writer.
 
 Theory of operation. The writer's session holds an advisory lock until the session ends. So the next
-writer gets the lock only after the last statement of the previous one has ended, even if the
-previous process was killed or is frozen. The writer sends a statement every second. Postgres ends
-its session after 3 s without one (`idle_session_timeout`). A process that waits for the lock
-terminates the holder's session if its state has not changed for 10 s. A frozen process or a lost
-machine therefore loses the lock, and cannot commit when it comes back. After locking, the new
-writer raises the epoch and writes its actor's name into the row, where callers find it. A
-transaction pooler between the ledger and Postgres would break this, because it shares sessions.
+writer gets the lock only after the last statement of the previous writer has ended. This holds even
+if the previous process was killed or is frozen. The writer sends a statement every second. Postgres
+ends the writer's session after 3 s without a statement (`idle_session_timeout`). A process that
+waits for the lock ends the holder's session if the state of that session has not changed for 10 s.
+A frozen process or a lost machine therefore loses the lock, and cannot commit when it comes back.
+After locking, the new writer raises the epoch and writes its actor's name into the row, where
+callers find it. A transaction pooler between the ledger and Postgres would break this, because it
+shares sessions.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ WAIT_S: Final = 0.2
 SILENT_S: Final = 10.0
 POLL_TIMEOUT_S: Final = 10
 WRITER_LOCK: Final = 0x63616C6C626F6172
-# Settings of the writer's session. These and `KEEPALIVES` limit how long each side waits for a lost
+# Settings of the writer's session. With `KEEPALIVES` they limit how long each side waits for a lost
 # machine.
 SESSION_TIMEOUTS: Final = {
     "idle_session_timeout": "3000",
@@ -82,7 +83,8 @@ async def wait_for_lock(
         connection: uses its login's role until the lock is held, because only that role may end
             other sessions of the login.
         on_waiting: called after each failed attempt to get the lock.
-        silent_s: the holder's session is ended if its state has not changed for so many seconds.
+        silent_s: the holder's session is ended if the state of that session has not changed for
+            this number of seconds.
 
     Raises:
         psycopg.Error: the server cannot be reached or refuses.

@@ -16,9 +16,8 @@ from ledger.reads.reader import LedgerReader, RowDict
 from ledger.schema import agent, agent_name, former_key, recovery
 from ledger.tables.table import Row
 
-# The rows of an agent's guardians, read in the same way by the writer and by others. How long
-# replaced guardians are still valid is measured in time in which the service was ready, as recovery
-# delays are.
+# Reads of guardians that the writer and other processes share. The time for which replaced
+# guardians are still valid counts only while the service was ready, like the delays of recoveries.
 
 # A row of guardian_set with `counting`: the replaced sets that are still valid.
 GUARDIAN_SETS: Final = f"""
@@ -110,7 +109,8 @@ def _is_taken(at_ms: int) -> sql.ColumnElement[bool]:
 
 
 async def name_row(reader: LedgerReader, name: str, *, at_ms: int) -> RowDict | None:
-    """Return the row of a name that is taken at a time, Unix milliseconds; None if it is free."""
+    """Return the row of a name that is taken at a time (Unix milliseconds), None if it is not
+    taken."""
     query = sql.select(agent_name).where(agent_name.c.name == name, _is_taken(at_ms))
     return await reader.row(query)
 
@@ -158,7 +158,7 @@ _READY_MS: Final = sql.func.callboard.ready_ms_since(recovery.c.waiting_ms)
 
 
 async def recovery_row(reader: LedgerReader, recovery_id: str) -> RowDict | None:
-    """Return a recovery; its `ready_ms` is how much of the delay has passed."""
+    """Return a recovery. `ready_ms`: how much of its delay has passed."""
     query = sql.select(recovery, _READY_MS.label("ready_ms")).where(recovery.c.id == recovery_id)
     return await reader.row(query)
 

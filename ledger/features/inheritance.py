@@ -35,8 +35,8 @@ from ledger.writer.state_cache import (
 class SetInheritance(OwnersCommand, frozen=True, kw_only=True):
     """Set the heir who gets an agent after it was silent for `days`. Only its owner may do so.
 
-    A new switch replaces the previous one, and its time starts again. `needs_proof`: the claim must
-    be proven (the setting `claims`). A switch takes effect only for a proven claim.
+    A new switch replaces the previous one, and the time of silence starts again. `needs_proof`: the
+    claim must be proven (the setting `claims`). A switch takes effect only for a proven claim.
     Rejections: NOT_FOUND, FORBIDDEN, INVALID_REQUEST (the heir is the agent or its owner).
     Result: {"revision"}.
     """
@@ -75,8 +75,8 @@ class RunInheritance(Command, frozen=True, kw_only=True):
 
 # How long an agent with a switch has been silent, computed in the same way for the writer and the
 # readers. A heartbeat of the agent ends the silence. If the switch requires the owner's inactivity,
-# a command of the owner ends it too. The silence begins at the earliest when the switch was set,
-# and only counts time in which the service was ready.
+# a command of the owner ends it too. The silence begins when the switch was set, or later. It
+# counts only time in which the service was ready.
 
 # Every switch, with `silent_ms` and `limit_ms`. The switch of a previous owner or of an unproven
 # claim is never due.
@@ -93,8 +93,8 @@ SWITCHES: Final = f"""
     LEFT JOIN callboard.agent_live l ON l.did = i.agent_did"""
 _ONE: Final = sql.text(f"SELECT * FROM ({SWITCHES}) AS s WHERE s.agent_did = :did")
 # Reads some switches at a time in the order of the index `inheritance_switch`. No index can find
-# the due ones, because heartbeats postpone nearly all. The silence is measured only for switches
-# that would be due if the service had always been ready.
+# the due switches, because heartbeats postpone nearly all switches. The silence is measured only
+# for switches that would be due if the service had always been ready.
 _DUE: Final = sql.text(
     f"""
     SELECT s.agent_did, s.owner_did, s.heir_did, s.revision,
@@ -134,7 +134,8 @@ async def due_switches(
 
 
 # Plans. One command moves everything that the heir gets. Its key names the agent and the revision
-# of the switch, so it happens completely and once. Whether the switch is due is read at planning.
+# of the switch, so the inheritance happens completely and once. The writer reads directly before
+# planning whether the switch is due.
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,13 +30,12 @@ from ledger.writer.state_cache import wallet_address
 class CreateInvoice(AuthorizedCommand, frozen=True, kw_only=True):
     """Issue an invoice for a payer's payments in a period, or for one workflow.
 
-    `with_content` fills in the content: payments (gross) and refunds as (entry id, micro-credits)
-    that are on no other invoice except void ones. It read them as of `read_entry_id` and
-    `read_audit_id`. The period of a workflow's invoice is the workflow's life.
+    `with_content` fills in the content. `payments` (gross) and `refunds` are (entry id,
+    micro-credits) pairs that are on no other invoice, except void invoices. They were read as of
+    `read_entry_id` and `read_audit_id`. The period of a workflow's invoice is the workflow's life.
     If an invoice of the same period or workflow exists, the result names that invoice.
-    Rejections: INVALID_REQUEST (the period has not ended); CONFLICT (it overlaps another
-    invoice's);
-    OVERLOADED, not stored, when the content has changed since it was read.
+    Rejections: INVALID_REQUEST (the period has not ended); CONFLICT (the period overlaps that of
+    another invoice); OVERLOADED, not stored, when the content has changed since it was read.
     Result: {"invoiceId", "isNew": bool}.
     """
 
@@ -75,8 +74,8 @@ def overlap_text(invoice_id: object) -> str:
 
 # The content of an invoice, read outside the writer while it commits other commands. One statement
 # reads one snapshot, and returns its entry and audit ids; the writer compares them with later
-# entries. The number of lines is bounded. A process reads one content at a time, because it is work
-# for the database.
+# entries. The number of lines is bounded. A process reads the content of one invoice at a time,
+# because the read is expensive for the database.
 
 # Payments and refunds of one invoice: 5,000 lines occupy the writer for less than 0.1 s.
 LINES_MAX: Final = 5_000
@@ -92,7 +91,7 @@ _NOT_INVOICED: Final = (
     "NOT EXISTS (SELECT 1 FROM callboard.invoice_line l"
     " WHERE l.entry_id = {entry_id} AND NOT l.is_void)"
 )
-# Entries are found by their escrow accounts, and these by payer and publish time.
+# Entries are found by their escrow accounts. Escrow accounts are found by payer and publish time.
 _PAID_IN_PERIOD: Final = """
     callboard.workflow w JOIN callboard.escrow s ON s.workflow_id = w.id
     JOIN callboard.entry e ON e.debit_account_id = s.account_id
@@ -138,7 +137,7 @@ WHERE w.id = CAST(:workflow AS uuid)
 
 
 async def with_content(reader: LedgerReader, command: CreateInvoice) -> CreateInvoice:
-    """Return the command with its content as of now.
+    """Return the command with the content that is committed now.
 
     Raises:
         ServiceError: CONFLICT, the workflow has not ended, or all its payments are on other
@@ -189,7 +188,8 @@ _STANDING_WORKFLOW: Final = """
 SELECT * FROM callboard.invoice
 WHERE workflow_id = %(workflow)s::uuid AND payer_did = %(payer)s AND status <> 'void' LIMIT 1
 """
-# Periods of a payer never overlap, so only the first one that ends later can overlap.
+# The stored periods of a payer never overlap. So only the first one that ends after the start of
+# the new period can overlap it.
 _STANDING_PERIOD: Final = """
 SELECT * FROM (
     SELECT * FROM callboard.invoice
@@ -203,7 +203,7 @@ WHERE period_start_ms < %(end)s
 async def standing_invoice(
     reader: LedgerReader, payer_did: str, period: tuple[int, int], workflow_id: str | None
 ) -> RowDict | None:
-    """Return the invoice that excludes a new one, None if there is none.
+    """Return the stored invoice that prevents a new one, None if there is none.
 
     It is an invoice that is not void and is for the same workflow or for an overlapping period.
     """
@@ -237,8 +237,8 @@ async def _content(reader: LedgerReader, paid: str, back: str, values: dict[str,
 # Plans. An invoice moves no money, because the work was paid out of escrow (money.md, Invoices).
 # All checks come before the first row.
 
-# Whether entries exist that are newer than the content and belong to the invoice. Ids and times
-# grow together, so for a period only the next entry is compared.
+# Whether entries that belong to the invoice were added after the content was read. Ids and times of
+# entries grow together, so for a period only the next entry is checked.
 _SINCE_PERIOD: Final = """
 SELECT EXISTS (
     SELECT 1 FROM callboard.entry WHERE id = %(entry)s + 1 AND created_ms < %(end)s)
@@ -255,7 +255,7 @@ _PAYER: Final = "SELECT payer_did FROM callboard.invoice WHERE id = %(invoice)s:
 
 @dataclass(frozen=True, slots=True)
 class InvoiceReads:
-    """What may prevent an invoice.
+    """The facts that may prevent an invoice.
 
     `same_id`: the invoice for the same workflow or period. `overlapping_id`: another invoice of
     this payer whose period overlaps. `is_stale`: entries were added since the content was read.
@@ -269,7 +269,7 @@ class InvoiceReads:
 async def load_invoice(
     connection: Connection, command: CreateInvoice, read_set: ReadSet
 ) -> InvoiceReads:
-    """Return what may prevent an invoice."""
+    """Return the facts that may prevent an invoice."""
     values = {
         "payer": command.payer_did,
         "workflow": command.workflow_id,
@@ -400,8 +400,9 @@ _LINES_SHOWN: Final = sql.text(f"""
 
 
 async def line_rows(reader: LedgerReader, invoice_id: str) -> list[RowDict]:
-    """Return the first lines of an invoice with their entries; `line_count` is the number of all.
+    """Return the first lines of an invoice with their entries. `line_count`: the number of all its
+    lines.
 
-    `amount_micro` of a payment is gross; a refund's amount is subtracted.
+    `amount_micro` of a payment is gross. The amounts of refunds reduce the invoice.
     """
     return await reader.rows(_LINES_SHOWN, {"invoice_id": invoice_id})

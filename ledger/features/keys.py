@@ -33,8 +33,8 @@ from ledger.writer.state_cache import KnownKey
 class CreateKey(AuthorizedCommand, frozen=True, kw_only=True):
     """Store an API key by the hash of its secret (SHA-256, 32 bytes).
 
-    `parent_id`: the key that authorizes the creation, with which the new key ends; None for a key
-    without a parent.
+    `parent_id`: the key that authorizes the creation. When it ends, the new key ends too. None: the
+    new key has no parent.
     `owner_keys_max`: maximum live keys of one owner. `depth_max`: maximum ancestors of a key. None:
     no maximum.
     Rejections: UNAUTHORIZED (the parent has ended), FORBIDDEN (the parent expires earlier),
@@ -149,7 +149,7 @@ async def load_parent(
 async def load_ended(
     connection: Connection, command: RevokeKey, read_set: ReadSet
 ) -> tuple[KnownKey | None, list[str]]:
-    """Return a key, and the ids of all keys that end with it, its own first."""
+    """Return a key, and the ids of all keys that end with it. The key's own id is first."""
     known = await read_keys(connection, [command.key_id])
     return known.get(command.key_id), await keys_below(connection, command.key_id)
 
@@ -193,7 +193,8 @@ def plan_create_key(command: CreateKey, batch: Batch) -> Result:
 
 @plans(RevokeKey, load=load_ended, outlives_credential=True)
 def plan_revoke_key(command: RevokeKey, batch: Batch) -> Result:
-    """Revoke an API key of the caller (or of anyone, for an administrator) and its derived keys."""
+    """Revoke an API key and its derived keys: a key of the caller, or any key if an administrator
+    calls."""
     known: KnownKey | None
     ended: list[str]
     known, ended = batch.loaded
@@ -212,9 +213,9 @@ def plan_revoke_key(command: RevokeKey, batch: Batch) -> Result:
 
 @plans(RotateKey, load=load_rotated, outlives_credential=True)
 def plan_rotate_key(command: RotateKey, batch: Batch) -> Result:
-    """Replace the hash of a live key, and store the current hash for the overlap.
+    """Replace the hash of a live key. The current hash stays valid for the overlap.
 
-    If an overlap of an earlier rotation still runs, it ends: at most two hashes are valid.
+    The overlap of an earlier rotation ends, because at most two hashes are valid.
     """
     known: KnownKey | None = batch.loaded
     if known is None or command.owner_did not in (None, known.owner_did):
@@ -263,9 +264,9 @@ def _depth_below(command: CreateKey, parent: KnownKey | None, batch: Batch) -> i
 
 
 def end_api_keys(owner_did: str, others: Iterable[str], batch: Batch) -> None:
-    """End every API key of a DID, which other people may hold, and all keys derived from them.
+    """End all API keys of a DID, which other people may know, and all keys derived from them.
 
-    A key that one of them has created for another owner stays if it is not derived from it.
+    A key of another owner stays if it is not derived from a key of the DID.
 
     Args:
         others: the ids of other owners' keys that are derived from the DID's keys.

@@ -41,7 +41,8 @@ class CommittedCluster:
 
 
 def committed_cluster(cache: StateCache) -> CommittedCluster:
-    """Return a copy of the members and shards of a cache, which must not be in use by planning."""
+    """Return a copy of the members and shards of a cache. Do not call it while a batch is
+    planned."""
     return CommittedCluster(cache.map_version, dict(cache.members), tuple(cache.shards))
 
 
@@ -58,7 +59,7 @@ MAP_EVENTS: Final = (
 async def load_cluster(connection: psycopg.AsyncConnection[Any], cache: StateCache) -> None:
     """Load the members that are not GONE, all shards, and the version of this map.
 
-    The version is the same for every writer, so the next writer need not send the map again to a
+    The version does not depend on the writer. So the next writer does not send the map again to a
     member that has it.
     """
     members = await fetch(
@@ -97,7 +98,7 @@ async def load_gone_members(
 
 
 class MemberLeases:
-    """Which members are live, and the newest report of each member.
+    """The leases of the members, and the newest report of each member.
 
     Args:
         boot_ms: a monotonic clock in milliseconds that runs while the machine is suspended.
@@ -115,7 +116,7 @@ class MemberLeases:
         return self._table.is_live(member)
 
     def may_take(self, member: str) -> bool:
-        """Say to the plan of a Take whether a member's shards may be taken.
+        """Say to the plan of `TakeShards` whether a member's shards may be taken.
 
         If so, no renewal of the member is acknowledged until `end_takes`.
         """
@@ -123,11 +124,12 @@ class MemberLeases:
         return self._table.may_take(member)
 
     def may_acknowledge(self, member: str) -> bool:
-        """Say whether a renewal of a member may be acknowledged: no Take of its shards is open."""
+        """Say whether a renewal of a member may be acknowledged: no `TakeShards` of its shards is
+        open."""
         return self._table.may_acknowledge(member)
 
     def end_takes(self) -> None:
-        """Note that the outcomes of all planned Takes are known."""
+        """Note that the outcomes of all planned `TakeShards` are known."""
         self._table.end_takes()
 
     def begin(self, cluster: CommittedCluster) -> None:
@@ -151,9 +153,10 @@ class MemberLeases:
             self._table.end(member)
 
     def renew(self, renewal: Renewal) -> bool:
-        """Note a member's renewal and its report; return whether it is still a member.
+        """Note a member's renewal and report; return False if its lease has ended or it is no
+        member.
 
-        A renewal without a member's name only reads the map; return True.
+        A renewal without a member's name only asks for the map, and the result is True.
         """
         self._table.tick(self._boot_ms())
         if not renewal.member:

@@ -52,8 +52,8 @@ class RenewName(OwnersCommand, frozen=True, kw_only=True):
 class TransferName(OwnersCommand, frozen=True, kw_only=True):
     """Transfer a name to another agent, and to the owner of that agent.
 
-    If the agent has another owner, the name's owner can only offer the name; the agent's owner
-    accepts with the same command.
+    If the agent has another owner, the command of the name's owner only offers the name. The
+    agent's owner accepts it with the same command.
     Rejections: NOT_FOUND (the name or the agent), FORBIDDEN, CONFLICT (too many names).
     Result: as for `RegisterName`, and {"isTransferred": bool}.
     """
@@ -66,19 +66,21 @@ class TransferName(OwnersCommand, frozen=True, kw_only=True):
 
 
 class ReleaseName(OwnersCommand, frozen=True, kw_only=True):
-    """Release a name. Its owner may do so at any time, the service when the name has expired.
+    """Release a name. The name's owner may do so at any time, and the service when the name has
+    expired.
 
-    `expired_ms`: when it expired; None if its owner releases it. Rejections: NOT_FOUND, FORBIDDEN;
-    CONFLICT, not stored, if the name does not expire at that time. Result: {"releasedMs"}.
+    `expired_ms`: when the name expired; None if its owner releases it. Rejections: NOT_FOUND,
+    FORBIDDEN; CONFLICT, not stored, if the name does not expire at that time. Result:
+    {"releasedMs"}.
     """
 
     name: str
     expired_ms: int | None = None
 
 
-# Plans. A name is taken until it expires, even if its release is not in the audit log yet. No
-# caller can give a name to an agent of another owner: an offer has no effect until that owner
-# accepts it.
+# Plans. A name is taken until it is released or expires. An expired name can be registered again,
+# even if the audit log does not have its release yet. No caller can give a name to an agent of
+# another owner. An offer has no effect until that owner accepts it.
 
 NameCommand = RegisterName | RenewName | TransferName | ReleaseName
 
@@ -104,8 +106,8 @@ SELECT (
 class KnownName:
     """A name that was registered: its agent, owner, times, and the agent to which it is offered.
 
-    `counted_did`: the owner towards whose maximum of names it counts, who registered or accepted
-    it.
+    `counted_did`: the owner towards whose maximum of names the name counts: the owner who
+    registered or accepted it.
     """
 
     agent_did: str
@@ -123,7 +125,7 @@ class KnownName:
 
 @dataclass(frozen=True, slots=True)
 class NameReads:
-    """A name, and the number of other names of the new agent's owner and of the new agent."""
+    """A name, the number of other names of the new agent's owner, and that of the new agent."""
 
     known: KnownName | None
     owner_names: int = 0
@@ -146,7 +148,7 @@ async def load_name(connection: Connection, command: NameCommand, read_set: Read
 
 @plans(RegisterName, load=load_name, outlives_credential=True)
 def plan_register_name(command: RegisterName, batch: Batch) -> Result:
-    """Register a free name for an agent of the caller."""
+    """Register a name that is not taken for an agent of the caller."""
     agent = batch.agent(command.agent_did)
     if not command.may_act_for(agent.owner_did):
         raise forbidden(
@@ -206,7 +208,7 @@ def plan_transfer_name(command: TransferName, batch: Batch) -> Result:
 
 @plans(ReleaseName, load=load_name, is_asked_again=True, outlives_credential=True)
 def plan_release_name(command: ReleaseName, batch: Batch) -> Result:
-    """Release a name: for its owner, or for the service after it has expired."""
+    """Release a name, for its owner, or for the service after the name has expired."""
     if command.expired_ms is None:
         known = _owned(command, batch)
     else:

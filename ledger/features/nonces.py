@@ -1,7 +1,7 @@
 """Nonces of signed requests: each nonce is accepted once, by all replicas and across restarts.
 
 Nonces are operational rows, but their commits wait for the disk: a nonce lost in a crash could be
-replayed. The age of a signature is checked here once more by the database's clock, which all
+replayed. This file checks the age of a signature once more, by the database's clock, which all
 replicas share. A row may be deleted when its signature is too old by that clock. Decision
 signed-requests-and-claims.
 """
@@ -26,9 +26,9 @@ SWEPT_ROWS_MAX: Final = 500
 _KEPT_S: Final = AGE_S_MAX + 60
 
 _NOW_S: Final = "floor(extract(epoch FROM clock_timestamp()))::bigint"
-# In the order of the hashes, so that two batches with equal nonces do not deadlock. A signature
-# from before the database's start is refused, because a database restored from a copy has lost
-# nonces.
+# Rows are inserted in the order of the hashes, so that two batches with equal nonces do not
+# deadlock. A signature from before the database's start is refused, because a database restored
+# from a copy has lost nonces.
 _TAKE: Final = sql.text(
     f"""
     INSERT INTO callboard.request_nonce (hash, expires_s)
@@ -91,7 +91,7 @@ class NonceStore(OperationalPool):
         """Take nonces; return for each whether it is new and its signature is recent.
 
         Args:
-            nonces: one batch; of equal nonces the first is new.
+            nonces: one batch. If it contains equal nonces, only the first can be new.
 
         Raises:
             ServiceError: LEDGER_UNAVAILABLE; it is unknown whether the nonces are taken.

@@ -26,27 +26,31 @@ from ledger.reads.reader import LedgerReader
 from ledger.reads.stored import RowDict
 from ledger.schema import typed
 
-# The index is kept outside the writer, which only notes the agents that have changed. A step reads
-# their cards, makes lexemes of them in a thread (`core/planning/lexemes.py`) and stores these. Each
-# step is limited in agents and bytes. A registration waits until a step has read its card; that
-# step reads the awaited cards first. Searches for capabilities run steps first, too.
+# The index is maintained outside the writer, which only stores which agents have changed. A step
+# reads the cards of these agents, computes lexemes in a thread (`core/planning/lexemes.py`) and
+# stores the lexemes. Each step is limited in agents and bytes. A registration waits until a step
+# has indexed its card. The next step reads awaited cards before others. A search for capabilities
+# begins with steps, too.
 
 log = logging.getLogger("callboard.ledger")
 
-# Agents per step and bytes of their cards; parsing these takes a fifth of a second.
+# Maximum agents per step. `BYTES_MAX`: maximum bytes of their cards, which are parsed in a fifth of
+# a second.
 ROWS_MAX: Final = 500
-# The server aborts a step that takes too long (`statement_timeout_ms`), and the next one reads half
-# as many agents. The timeout is shorter than a caller waits, so the step ends before its caller.
+# The server aborts a step that takes too long (`statement_timeout_ms`). Then the next step reads
+# half as many agents. This timeout is shorter than a caller waits, so no step continues after its
+# caller has given up.
 BYTES_MAX: Final = 1024 * 1024
-# A search runs at most so many steps; the rest of the changed cards is read later.
+# Maximum steps that a search runs. Changed cards that are left are read later.
 STEPS_MAX: Final = 4
-# A registration waits at most so long; after that its offers are found later.
+# The longest wait of a registration for the index. After this time the registration ends, and its
+# offers are indexed later.
 FOLLOWED_MAX_S: Final = 5.0
-# Offers of one owner that searches by words find: the earliest registered ones.
+# Searches by words find at most this number of offers of an owner, the earliest registered ones.
 OWNER_OFFERS_MAX: Final = 20_000
 
-# A condition on an offer `h`. It leaves out agents whose change was not indexed yet, because the
-# offer may be gone, revoked agents, and agents that are hidden from the viewer.
+# A condition on an offer `h`. It excludes agents that are revoked or hidden from the viewer. It
+# also excludes agents with a change that was not indexed yet, because the offer may be gone.
 IS_CURRENT: Final = f"""
     NOT EXISTS (SELECT 1 FROM callboard.offer_due d WHERE d.did = h.did)
         AND NOT {IS_REVOKED.format(did="h.did")} AND NOT {IS_HIDDEN.format(did="h.did")}
@@ -110,7 +114,8 @@ class OfferIndex(OperationalPool):
                 await self._reads.done()
 
     async def _index_next(self) -> None:
-        """Index all awaited cards and some others; schedule the next run if there were any."""
+        """Index all awaited cards, and some other changed cards. Schedule the next run if any were
+        indexed."""
         awaited, self._awaited = self._awaited, set()
         while True:
             try:
@@ -178,10 +183,9 @@ def _capabilities(card: Any) -> list[dict[str, Any]]:
 
 
 # Searches for offers. The statement takes the offers of the rarest words first. For a word that
-# very many offers have, it reads only the first offers of each owner. So a search reads some
-# thousand offers, however many there are, and takes at most `HITS_MAX`. These are ranked here by
-# the rarity of their words and by where the words occur. A capability whose id is the searched text
-# is first.
+# very many offers have, it reads only the first offers of each owner. So a search reads at most
+# some thousand offers, and takes at most `HITS_MAX` of them. This file ranks them by the rarity of
+# their words and by where the words occur. A capability whose id is the searched text is first.
 
 # Maximum number of offers that a search ranks.
 HITS_MAX: Final = 150
@@ -189,7 +193,7 @@ HITS_MAX: Final = 150
 # offers are read in the order of their place among their owner's offers.
 RARE_MAX: Final = 2_000
 WALKED_MAX: Final = 4_000
-# A search uses so many of the rarest words of its text.
+# Maximum words of a search: the rarest words of its text.
 WORDS_MAX: Final = 48
 
 # Weights of a word by where it occurs in an offer, and of an exact id.
@@ -197,7 +201,7 @@ _IN_ID, _IN_NAME, _SAID, _IN_FIELD, _EXACT = 1.0, 0.4, 0.2, 0.1, 1_000.0
 
 _COLUMNS: Final = "did, capability_id, owner_did, place, number, version, words"
 _COUNTS: Final = "SELECT word, offers FROM callboard.offer_word WHERE word = ANY (%(words)s)"
-# `before`: the rarer words, whose offers are taken already.
+# `before`: the rarer words. Offers with one of them were taken before.
 _BY_WORDS: Final = f"""
     SELECT o.* FROM (
         SELECT word, offers, string_agg(word, ' | ') OVER (
@@ -218,7 +222,8 @@ _BY_WORDS: Final = f"""
             AND (w.before IS NULL OR NOT words @@ w.before::tsquery) LIMIT %(each)s)
     ) o LIMIT {{hits_max}}
 """
-# Lateral joins: a plan made when a table was small never reads the whole table.
+# Lateral joins, so that even a plan that was made when a table was small does not read the whole
+# table.
 _STATEMENT: Final = """
     WITH asked AS MATERIALIZED (
         SELECT ARRAY(SELECT mark::tsquery FROM unnest(%(marks)s::text[]) WITH ORDINALITY m(mark, n)

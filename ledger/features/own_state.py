@@ -1,4 +1,5 @@
-"""What this deployment tells its peers: its DID, keys, figures and trust events; signs requests.
+"""Reads what this deployment sends to its peers (DID, keys, counts, offers, trust events), and
+signs requests to them.
 
 Reference: features.md (Peers), http.md (Authentication).
 """
@@ -28,7 +29,7 @@ from ledger.reads.agent_pages import IS_REVOKED
 from ledger.reads.reader import LedgerReader
 from ledger.schema import typed
 
-# Maximum number of agents whose cards are read for the offers, and maximum size of a card.
+# Maximum number of agents whose cards are read for the offers, and maximum size of such a card.
 _AGENTS_MAX: Final = 10_000
 _CARD_BYTES_MAX: Final = 32 * 1024
 _NUL: Final = r"\u0000"
@@ -50,14 +51,14 @@ _COUNTS: Final = sql.text(
         (SELECT count(*) FROM callboard.member WHERE state <> 'gone') AS owners
     """
 )
-# For an agent `a`: only members of its private subnet may learn of it.
+# Whether an agent `a` is in a private subnet. Only members of the subnet may know of it.
 _IS_PRIVATE: Final = """EXISTS (
     SELECT FROM callboard.subnet s WHERE s.id = a.subnet_id AND s.policy_type = 'private')
 """
-# The cheapest fixed price of each capability. An agent without a price works for the registered
-# price, or for nothing; an agent above the registered price gets no work. Left out are cards with
-# U+0000, which Postgres cannot parse, and cards of private subnets, because only this deployment
-# decides who may use them.
+# The lowest fixed price of each capability. An agent without a price works for the registered
+# price; without a registered price it gets no payment. An agent above the registered price gets no
+# work. The query leaves out cards with U+0000, which Postgres cannot parse. It also leaves out
+# agents of private subnets, because only this deployment decides who may use them.
 _OFFERS: Final = sql.text(
     f"""
     WITH live AS MATERIALIZED (
@@ -103,7 +104,8 @@ _TRUST: Final = sql.text(
 
 
 class OwnIdentity(NamedTuple):
-    """The DID of this deployment, its current key, and its later keys with their proofs."""
+    """The DID of this deployment and its current key. `rotations`: the keys after the first, with
+    their proofs."""
 
     did: str
     key: SigningKey
@@ -189,8 +191,8 @@ def _proof_in(body: str) -> str:
 
 
 class RequestSigner:
-    """Signs requests to peers as this deployment; reads the key for the first one and after
-    `forget`.
+    """Signs requests to peers as this deployment. It reads the key for the first request, and again
+    after `forget`.
 
     Reference: http.md (Authentication).
 
@@ -206,7 +208,8 @@ class RequestSigner:
         self._key: SigningKey | None = None
 
     def forget(self) -> None:
-        """Read the key again for the next request: a peer returned 401, so it may be rotated."""
+        """Read the key again for the next request. Called when a peer has returned 401, because the
+        key may have been rotated."""
         self._key = None
 
     async def headers(self, method: str, url: str, body: bytes) -> dict[str, str]:

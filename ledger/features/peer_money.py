@@ -19,8 +19,9 @@ from ledger.writer.command_kind import plans
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import wallet_address
 
-# Attempts at a peer that ended in a period, each with its payment: the payment of the node, or of
-# the verification by the peer that rejected the result. That verification ends with the attempt.
+# Attempts at a peer that ended in a period, each with its payment. For a success this is the
+# payment of the node. For another outcome it is the payment of the peer's verification that ended
+# with the attempt.
 _ORDERS: Final = """
 SELECT a.id, a.workflow_id, a.node, a.attempt, a.outcome, a.started_ms, a.completed_ms,
     coalesce(e.amount, 0) AS received_micro, coalesce(e.amount, 0) + coalesce(f.amount, 0)
@@ -125,7 +126,8 @@ async def open_order_ids(reader: LedgerReader, clearing_did: str) -> set[str]:
 async def order_sums(
     reader: LedgerReader, clearing_did: str, start_ms: int, end_ms: int
 ) -> dict[str, Any]:
-    """Return the number of a clearing account's orders that ended in a period, and the sums."""
+    """Return the number of a clearing account's orders that ended in a period, and the sums of
+    their payments."""
     (row,) = await reader.rows(_SUMS, {"did": clearing_did, "start": start_ms, "end": end_ms})
     return dict(row)
 

@@ -81,7 +81,8 @@ class RotatePeerKey(Command, frozen=True, kw_only=True):
 async def _load(
     connection: Connection, command: AddPeer | RemovePeer | RotatePeerKey, read_set: ReadSet
 ) -> tuple[Any, ...]:
-    """Return the peers with the id or the DID; for an addition, also other uses of the DID."""
+    """Return the stored peers with the id or the DID. For an addition, return other uses of the DID
+    too."""
     did = command.did if isinstance(command, AddPeer) else ""
     values = {"id": command.peer_id, "did": did}
     found = await fetch(connection, _PEERS, values)
@@ -160,7 +161,7 @@ def _changed(
     return {"id": command.peer_id}
 
 
-# Both times of an age are from the database's clock.
+# `heard_ms` is the age of a heartbeat. Both of its times are from the database's clock.
 _NOW_MS: Final = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 # The version of a peer's offers: they change with its heartbeats and with its row.
 _VERSION: Final = sql.func.concat(peer_live.c.heartbeat_ms, "-", peer.c.changed_id)
@@ -202,7 +203,8 @@ _IS_AGENT_REVOKED: Final = sql.text(
 
 
 class PeerReader:
-    """Reads all peers repeatedly; reads the offers of a peer again only after a new heartbeat."""
+    """Reads all peers repeatedly. Reads the offers of a peer again only after a new heartbeat or a
+    change of its row."""
 
     def __init__(self, reader: LedgerReader) -> None:
         self._reader = reader
@@ -284,7 +286,7 @@ def known_peer(row: RowDict) -> KnownPeer:
 REVOKED_MAX: Final = 100_000
 _REVOCATIONS: Final = (AuditEventType.AGENT_REVOKED, AuditEventType.AGENT_UNREVOKED)
 
-# A value that a heartbeat lacks stays as it is.
+# If a heartbeat lacks a value, the stored value stays.
 _HEARTBEAT: Final = sql.text(
     f"""
     INSERT INTO callboard.peer_live AS l (peer_id, at_ms, heartbeat_ms, proven_key, proven_ms,
@@ -346,7 +348,8 @@ class PeerStore(OperationalPool):
     async def store_heartbeat(
         self, peer_id: str, heartbeat: PeerHeartbeat, *, key: str | None
     ) -> bool:
-        """Store a heartbeat; return False if a signed one is not later than the last signed one.
+        """Store a heartbeat. Return False if it is signed, and not later than the last signed
+        heartbeat.
 
         Args:
             key: the peer's current key, which has signed the heartbeat; None: an operator sent it.

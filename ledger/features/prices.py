@@ -50,7 +50,7 @@ def plan_set_price(command: SetPrice, batch: Batch) -> Result:
         case _:
             assert_never(command.price)
     batch.put(PRICES, command.capability_id, row)
-    # Owners reserve credits by this price, so their directories must load it.
+    # Owner processes reserve credits by this price, so their directories must load it.
     batch.is_directory_changed = True
     batch.record(AuditEventType.CAPABILITY_PRICED, ("capability", command.capability_id), **payload)
     return {"updatedMs": batch.now_ms}

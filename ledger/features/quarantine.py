@@ -1,4 +1,5 @@
-"""Plans that stop or resume one workflow, after a step that the ledger or its member cannot take.
+"""Plans that quarantine one workflow after a step that the ledger or the member cannot process, or
+resume it.
 
 A quarantined workflow keeps its status and its money; its steps are refused until it is resumed or
 ends. The quarantine is stored in the workflow's row, so neither a new command key nor another
@@ -39,7 +40,7 @@ def held_escrow(workflow_id: str, batch: Batch) -> Escrow:
 
 
 def check_not_quarantined(command: AdvanceWorkflow, escrow: Escrow) -> None:
-    """Refuse a step of a quarantined workflow, unless it is fresh and ends the workflow.
+    """Refuse a step of a quarantined workflow, unless the step is fresh and ends the workflow.
 
     Raises:
         Refusal: CONFLICT, not stored.
@@ -56,7 +57,7 @@ def check_not_quarantined(command: AdvanceWorkflow, escrow: Escrow) -> None:
 def quarantined(
     command: AdvanceWorkflow, code: QuarantineCode, error: ErrorCode, detail: str, batch: Batch
 ) -> Outcome:
-    """Quarantine the workflow of a step that cannot be taken; store nothing under the step's
+    """Quarantine the workflow of a step that cannot be stored. Store nothing under the step's
     key."""
     escrow = batch.cache.escrows.get(command.workflow_id)
     result: dict[str, str] = {}

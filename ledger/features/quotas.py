@@ -1,4 +1,4 @@
-"""Quotas: how much a payer may publish in a day and run at the same time.
+"""Quotas: limits of a payer's workflows and spending per day, and of its running workflows.
 
 Reference: money.md (Quotas).
 """
@@ -86,7 +86,8 @@ async def load_usage(
 # parallel publishes one after the other, so none can exceed the limits. Reference: http.md (Request
 # limits).
 
-# Retry time when too many workflows run: one may end at any time. A day's counters end at midnight.
+# Retry time when too many workflows run, because a workflow may end at any time. The limits of a
+# day end at UTC midnight.
 CONCURRENT_RETRY_S: Final = 1
 
 
@@ -115,7 +116,8 @@ def plan_set_quota(command: SetQuota, batch: Batch) -> Result:
 def use_quota(command: PublishWorkflow, hold_micro: int, batch: Batch) -> None:
     """Count a publish on its payer's usage, if the payer has a quota.
 
-    Raises: Refusal(QUOTA_EXCEEDED) when the publish exceeds a limit; it is not counted then.
+    Raises: Refusal(QUOTA_EXCEEDED) when the publish exceeds a limit. The publish is not counted
+    then.
     """
     usage = batch.cache.usage.get(command.payer_did)
     if usage is None:

@@ -1,4 +1,4 @@
-"""Signed results; and receipts, those of the deployment and those that others submit.
+"""Signed results, receipts of the deployment, and receipts that callers submit.
 
 Reference: features.md (Signed results, Receipts).
 """
@@ -87,8 +87,8 @@ async def result_rows(
     return await reader.rows(_RESULTS, {**asked, "after": after, **page})
 
 
-# Receipts that agents, their owners and payers submit. The first receipt of a node by a submitter
-# is stored for ever.
+# Receipts that agents, their owners and payers submit. Each submitter can submit one receipt per
+# node, and it is never removed.
 
 # Maximum submitted receipts on a page. A node usually has 3: of its payer, agent and owner.
 _SHOWN_MAX: Final = 1_000
@@ -99,8 +99,8 @@ class SubmitReceipt(AuthorizedCommand, frozen=True, kw_only=True):
 
     The key names the workflow, the node and the submitter, so each submits one receipt per node.
     `body`: the receipt in canonical form. `request_hash`: its hash. `is_verified`: whether its
-    signature is valid; None: it cannot be checked. Rejection: KEY_REUSED (another was submitted
-    before). Result: {"id"}.
+    signature is valid; None: it cannot be checked. Rejection: KEY_REUSED (a different receipt was
+    submitted before). Result: {"id"}.
     """
 
     request_hash: bytes
@@ -153,11 +153,12 @@ async def submitted_rows(reader: LedgerReader, nodes: Collection[tuple[str, str]
 # signatures are stored, so a receipt does not change when the signing key is rotated. A function of
 # the database stores them for the role `ops_writer`.
 
-# Entries of an agent's wallet that one page searches: at least the largest offset plus a page. It
-# is bounded, because few of them may be payments by the viewer.
+# Maximum entries of an agent's wallet that one page searches. It is at least the largest offset
+# plus a page. A bound is needed, because few of the entries may be payments by the viewer.
 LOOKED_AT_MAX: Final = 10_200
 _SIGN_TRIES_MAX: Final = 3
-# Finds the paid attempt of the node, or the paid verification. The fee's entry is the next one.
+# Finds the paid attempt of the node, or the paid verification. The entry after the payment is the
+# fee.
 _ROWS: Final = f"""
     SELECT e.id AS entry_id, e.workflow_id, e.node_id, e.amount AS amount_micro, e.audit_id,
         coalesce(f.amount, 0) AS fee_micro, t.agent_did, t.input_hash, t.output_hash, t.started_ms,
@@ -206,7 +207,8 @@ async def receipt_rows(
     offset: int = 0,
     **of: Any,
 ) -> list[RowDict]:
-    """Return what receipts are made of, newest first, with their stored signatures.
+    """Return the rows from which receipts are built, newest first, with stored texts and
+    signatures.
 
     Args:
         viewer: only receipts of this DID's workflows and agents; None: all.
@@ -222,7 +224,7 @@ async def receipt_rows(
 
 
 class ReceiptStore(OperationalPool):
-    """Signs receipts and stores the first signature of each.
+    """Signs receipts, and stores the first signed text of each receipt.
 
     Args:
         url: `postgresql://…` of a login that is a member of `ops_writer`.

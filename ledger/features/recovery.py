@@ -2,8 +2,8 @@
 
 Signatures are verified before a command is made; the writer checks that their keys are current. A
 recovery ends everything that the previous key authorized: its signatures, the agent's heartbeat
-tokens and API keys, other requests, and guardians that replaced the ones who recover. Reference:
-features.md (Recovery). Decision agent-identity.
+tokens and API keys, other requests, and sets of guardians that are newer than the recovering set.
+Reference: features.md (Recovery). Decision agent-identity.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ from ledger.writer.state_cache import KnownAgent
 
 
 class SetGuardians(OwnersCommand, frozen=True, kw_only=True):
-    """Set who may replace an agent's key when it is lost. The agent or its owner may do so.
+    """Set the guardians and the custodian that may replace a lost key of an agent. The agent or its
+    owner may do so.
 
     Rejections: NOT_FOUND, FORBIDDEN, CONFLICT (too many replaced sets are still valid). No result.
     """
@@ -60,13 +61,13 @@ class SetGuardians(OwnersCommand, frozen=True, kw_only=True):
 
 
 class RequestRecovery(OwnersCommand, frozen=True, kw_only=True):
-    """Request that an agent's key is replaced, or add signatures to such a request.
+    """Request the replacement of an agent's key, or add signatures to such a request.
 
     `signers`: (DID, key) pairs of verified signatures. If they suffice, the key is replaced at
     once, or the delay begins.
-    Rejections: NOT_FOUND; FORBIDDEN (the caller is not named, and no named DID has signed);
-    CONFLICT (no guardians, another type, already ended, too many open requests, the new key is in
-    the history, a signer's key has changed). Result: {"status"}.
+    Rejections: NOT_FOUND; FORBIDDEN (the caller is no party to the recovery, and no guardian or
+    custodian has signed); CONFLICT (no guardians, another type, already ended, too many open
+    requests, the new key is in the history, a signer's key has changed). Result: {"status"}.
     """
 
     recovery_id: str
@@ -121,8 +122,8 @@ class KnownRecovery:
     """A request to replace an agent's key: pending, waiting, completed or cancelled.
 
     `signers`: the key with which each signer has signed, "" if it is not known. `waiting_ms`: when
-    the delay of `delay_ms` began. `agreed`: the guardians whose signatures started it, None if the
-    owner did. `is_due`: the delay is over.
+    the delay of `delay_ms` began. `agreed`: the guardians whose signatures started the delay, None
+    if the owner started it. `is_due`: the delay is over.
     """
 
     did: str
@@ -170,7 +171,8 @@ async def load_guardians(
 async def load_recovery(
     connection: Connection, command: RecoveryCommand, read_set: ReadSet
 ) -> RecoveryReads:
-    """Return the rows that decide about a request; load the signers, who are checked again."""
+    """Return the rows that decide about a request. Add the signers to the read set, because they
+    are checked again."""
     read_set.agent_dids.add(command.did)
     signers: set[str] = set()
     if isinstance(command, RequestRecovery | CompleteRecovery):
@@ -199,7 +201,7 @@ async def _read_sets(connection: Connection, did: str) -> GuardianSets | None:
 
 @plans(SetGuardians, load=load_guardians, outlives_credential=True)
 def plan_set_guardians(command: SetGuardians, batch: Batch) -> Result:
-    """Set who may replace an agent's key."""
+    """Set the guardians and the custodian that may replace an agent's key."""
     agent = batch.agent(command.did)
     if not command.may_act_for(command.did, agent.owner_did):
         raise forbidden(f"only {command.did}, its owner or an administrator may set its guardians")
@@ -210,8 +212,8 @@ def plan_set_guardians(command: SetGuardians, batch: Batch) -> Result:
     if before is None:
         sets = GuardianSets(agent.owner_did, named)
     else:
-        # The agent's key may be stolen, so the replaced guardians remain valid for a time. If the
-        # owner is another DID than the agent, it acts with another credential.
+        # If the agent's own key sets guardians, the replaced ones remain valid for a time, because
+        # the key may be stolen. An owner with another DID uses another credential.
         is_by_key = command.actor_did == command.did and not command.is_admin
         counts_on = is_by_key and before.owner_did == agent.owner_did
         before = replace(before, owner_did=agent.owner_did)
@@ -231,12 +233,12 @@ def plan_request_recovery(command: RequestRecovery, batch: Batch) -> Result:
     """Make a request or add signatures to it, and replace the key or start the delay if they
     suffice.
 
-    Steps: (1) check that the caller is a named party, or a named party has signed. This comes
-    first, so that others do not learn of existing requests. (2) Check that the current owner has
-    set guardians. (3) Check that the request is new, or open and of the same type. (4) Check that
-    the signers' keys are current. (5) Limit the open requests; one signed by the guardians who are
-    valid for longest may displace another. (6) If the valid signatures suffice, replace the key or
-    start the delay.
+    Steps: (1) check that the caller is a party to the recovery, or that a guardian or custodian has
+    signed. This comes first, so that others do not learn of existing requests. (2) Check that the
+    current owner has set guardians. (3) Check that the request is new, or open and of the same
+    type. (4) Check that the signers' keys are current. (5) Limit the open requests. A request
+    signed by the oldest valid set of guardians may displace another request. (6) If the valid
+    signatures suffice, replace the key or start the delay.
     """
     did, agent = command.did, batch.agent(command.did)
     reads: RecoveryReads = batch.loaded
@@ -368,9 +370,10 @@ def _complete(
 ) -> KnownRecovery:
     """Replace the agent's key; return the completed request.
 
-    Steps: (1) cancel the request instead if the key is in the agent's history by now, (2) replace
-    the key and end what the previous key authorized, (3) restore the guardians who recover, (4)
-    cancel all other open requests, because later guardians may have agreed to them.
+    Steps: (1) cancel the request instead if the new key is in the agent's history by now, (2)
+    replace the key and end what the previous key authorized, (3) make the recovering set of
+    guardians current again, (4) cancel all other open requests, because later guardians may have
+    agreed to them.
 
     Args:
         by: the guardians who have agreed, None: the owner.
@@ -425,8 +428,9 @@ def _displaced(
 ) -> str | None:
     """Return the open request that a new one displaces, None if fewer than `OPEN_MAX` are open.
 
-    The agent's key can make any number of requests. Therefore a request signed by the guardians who
-    are valid for longest displaces the newest request that none of them has signed.
+    The agent's key can make any number of requests. Therefore a request that a guardian of the
+    oldest valid set has signed displaces the newest request that none of these guardians has
+    signed.
 
     Raises:
         Refusal: CONFLICT; the new request may not displace any.

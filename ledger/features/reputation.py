@@ -1,7 +1,8 @@
 """Tallies behind reputations: counted when a node's end is stored, and recounted from history.
 
-The node's owner process decides how an end counts (`core/workflow/rules/node_ends.py`) and stores
-the decision with the node, so both ways give the same numbers. Reference: money.md (Reputation).
+The owner process decides how a node's end counts (`core/workflow/rules/node_ends.py`), and the
+decision is stored with the node. So counting and recounting give the same numbers. Reference:
+money.md (Reputation).
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ from ledger.tables.writes import Write
 from ledger.writer.batch import Batch, Refusal, Result
 from ledger.writer.command_kind import plans
 
-# Limits a latency, because it is a difference of two clocks: if one was set, the difference may be
-# too large for a CHECK.
+# Limits a latency. It is a difference of two clocks. If one clock was set meanwhile, the difference
+# may violate a CHECK.
 LATENCY_MS_MAX: Final = 30 * DAY_MS
-# Nodes whose end counts, grouped by what determines how it counts.
+# Nodes whose end counts, grouped by agent, outcome and whether the price is above 0.
 HISTORY: Final = f"""
 SELECT agent_did, counts_as, price_micro > 0 AS is_paid, count(*) AS nodes, coalesce(sum(
     least(greatest((metrics ->> 'latency_ms')::bigint, 0), {LATENCY_MS_MAX})
@@ -114,7 +115,8 @@ def corrections(
 ) -> dict[str, dict[str, int]]:
     """Return the differences that correct the stored tallies of at most `most` agents.
 
-    They are differences, because nodes that end between reading and correcting change both sides.
+    A correction adds a difference, because nodes that end between reading and correcting change
+    both sides.
     """
     wrong = [(did, *both) for did, both in counts.items() if both[0] != both[1]]
     return {
@@ -147,8 +149,8 @@ def plan_rebuild(command: RebuildReputation, batch: Batch) -> Result:
 
 
 def _counts(did: str, batch: Batch, write: Write) -> Row:
-    """Return the row with which a write of the batch changes an agent's tally."""
-    # Owners select agents by reputation, so their directories must load it.
+    """Return the batch's row by which a write changes an agent's tally; add it if it is absent."""
+    # Owner processes select agents by reputation, so their directories must load it.
     batch.is_directory_changed = True
     row = batch.row(write, did)
     if row is None:

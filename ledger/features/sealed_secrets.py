@@ -1,9 +1,10 @@
 """Seals stored secrets with the newest deployment key, and counts what still needs an older key.
 
 The first byte of a sealed secret is the version of its key; an index finds secrets by it. Resealing
-does not change a secret's meaning, so it is no command: an operational statement replaces a secret
-if it has not changed since it was read. It may be interrupted. Replies and attempts that need an
-older key are only counted, because they end by themselves. Decision permissions-and-keys.
+does not change the content of a secret, so it needs no command. An operational statement replaces a
+secret if it has not changed since it was read. Resealing may be interrupted and repeated. Replies
+and attempts that need an older key are only counted, because they end by themselves. Decision
+permissions-and-keys.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ log = logging.getLogger("callboard.secrets")
 SECRETS_MAX: Final = 50
 # The pause between two statements.
 _PAUSE_S: Final = 0.05
-# Replies that are examined: those that expire next.
+# Maximum replies that are examined, those that expire first.
 _REPLIES_SEEN: Final = 1_000
 
 _VERSION: Final = sql.bindparam("version", type_=sql.LargeBinary)
@@ -70,8 +71,8 @@ _RESEAL: Final = sql.text(
 
 @dataclass(frozen=True, slots=True)
 class MadeWithKey:
-    """What is left that only one key can read: secrets (the signing key and those of agents, hooks
-    and webhooks), open attempts, and stored replies.
+    """The numbers of stored values that need one version of the deployment key: secrets (the
+    signing key, and secrets of agents, hooks and webhooks), open attempts, and replies.
 
     `last_ms`: the latest deadline of these attempts, Unix milliseconds; None without attempts.
     """
@@ -100,9 +101,10 @@ async def sealed_secrets(
 
 
 class SealedSecrets(OperationalPool):
-    """Replaces sealed secrets, and counts what was made with a key, as the operational role."""
+    """Replaces sealed secrets and reads sealed replies, as the operational role."""
 
-    # Durable, because the old key may be removed as soon as no secret is sealed by it.
+    # Commits wait for the disk, because the old key may be removed as soon as no secret is sealed
+    # with it.
     name, is_durable = "callboard-secrets", True
 
     async def replace(self, changes: Sequence[tuple[str, bytes, bytes]]) -> int:
@@ -131,7 +133,7 @@ class SealedSecrets(OperationalPool):
 
 
 async def seal_anew(reader: LedgerReader, store: SealedSecrets, keys: DeploymentKeys) -> int:
-    """Seal with the newest key all secrets that the other key has sealed.
+    """Seal all secrets that are sealed with the oldest key again, with the newest key.
 
     A secret that cannot be unsealed, or that has changed meanwhile, is left as it is.
 
@@ -160,7 +162,7 @@ async def seal_anew(reader: LedgerReader, store: SealedSecrets, keys: Deployment
 
 
 async def made_with_key(reader: LedgerReader, store: SealedSecrets, version: int) -> MadeWithKey:
-    """Return what is left that only the key of a version can read.
+    """Return the numbers of stored values that need the key of a version.
 
     Raises:
         ServiceError: LEDGER_UNAVAILABLE.

@@ -20,19 +20,22 @@ from ledger.writer.batch import Batch, Refusal, Result, conflict, forbidden, inv
 from ledger.writer.command_kind import keys_of, plans
 from ledger.writer.state_cache import KnownMember, StateCache
 
-# Results contain `mapVersion`, the version of the first map with the command's change: the id of
-# its audit entry. If the command has changed nothing, it is the version of the newest map. Except
-# for a CONFLICT of `GiveShards`, no refusal is stored.
+# The map is the list of members and of the holders of shards. Results contain `mapVersion`, the
+# version of the first map with the command's change: the id of the command's audit entry. If the
+# command has changed nothing, `mapVersion` is the version of the newest map. The only refusal that
+# is stored is a CONFLICT of `GiveShards`.
 
 
 class JoinCluster(Command, frozen=True, kw_only=True):
     """Register a process as a new member. Earlier members at the same address have ended.
 
-    The member is READY, or DRAINING if its predecessor was: only the operator who drains a machine
-    resumes it. `member`: an id that no member has had. `machine`: Ray's id of the machine.
-    `address`: the actor's name, the same for every process at this place. `version`: of the code.
-    A predecessor loses its lease when this command is committed. It is GONE at once if it holds no
-    shards, else when its last shard is taken.
+    The member is READY, or DRAINING if its predecessor was DRAINING, because only an operator
+    resumes a drained machine. `member`: an id that no member has had. `machine`: Ray's id of the
+    machine.
+    `address`: the actor's name, the same for every process at this place. `version`: the version of
+    the code.
+    A predecessor loses its lease when this command is committed. If it holds no shards, it is GONE
+    at once, otherwise when its last shard is taken.
     Rejections: CONFLICT if the id was a member's before; OVERLOADED with {"retryAfterS"} when the
     cluster is full. Result: {"mapVersion": int}.
     """
@@ -46,9 +49,9 @@ class JoinCluster(Command, frozen=True, kw_only=True):
 class ChangeMember(Command, frozen=True, kw_only=True):
     """Change a member's state: it drains (DRAINING), takes work again (READY), or has ended (GONE).
 
-    If the member already has the state, nothing changes. Rejections: NOT_FOUND; CONFLICT for a
-    member that is GONE, that holds shards (for GONE), or that is the only one which could hold
-    shards (for DRAINING). Result: {"mapVersion": int}.
+    If the member already has the state, nothing changes. Rejections: NOT_FOUND; CONFLICT if the
+    member is already GONE; for GONE, if it holds shards; for DRAINING, if no other member can hold
+    shards. Result: {"mapVersion": int}.
     """
 
     actor_did: str
@@ -60,9 +63,9 @@ class TakeShards(Command, frozen=True, kw_only=True):
     """Take shards that no live member holds.
 
     `shards`: (shard, epoch in which the member saw it) pairs. A shard is taken if its epoch is
-    unchanged, and its holder is nobody or a member whose lease has expired or ended. Its epoch
-    rises by one. Other shards stay as they are. A member that loses its last shard is GONE, unless
-    it drains and was not replaced: the next member at its address must drain too.
+    unchanged, and it has no holder or its holder's lease has expired or ended. The epoch of a taken
+    shard rises by one. Other shards stay as they are. A member that loses its last shard is GONE,
+    unless it drains and was not replaced: the next member at its address must drain too.
     Rejections: FORBIDDEN if the taker is not READY or not live; INVALID_REQUEST. Result: {"taken":
     {shard as text: epoch}, "mapVersion": int}. Not stored under its key if nothing was taken.
     """
@@ -74,11 +77,13 @@ class TakeShards(Command, frozen=True, kw_only=True):
 class GiveShards(Command, frozen=True, kw_only=True):
     """Give shards of one member to another.
 
-    `shards`: (shard, its epoch) pairs. A shard is given if this member holds it in that epoch; its
-    epoch rises by one. If the giver was replaced at its address, it is GONE with its last shard.
+    `shards`: (shard, its epoch) pairs. A shard is given if `member` holds it in that epoch. The
+    epoch of a given shard rises by one. A giver that was replaced at its address is GONE when it
+    has given its last shard.
     Rejections: CONFLICT when the recipient is not READY, is not live, or is the giver itself;
-    INVALID_REQUEST. Result: {"given": [shards], "mapVersion": int}. A CONFLICT is stored under its
-    key, because the giver then continues with the shard. Not stored when nothing was given.
+    INVALID_REQUEST. Result: {"given": [shards], "mapVersion": int}. A CONFLICT is stored under the
+    command's key, because the giver then continues with the shard. The result is not stored if
+    nothing was given.
     """
 
     member: str
@@ -97,7 +102,8 @@ _ROOM_RETRY_S: Final = 5
 
 @plans(JoinCluster, reads=keys_of(member_ids="member"), is_asked_again=True)
 def plan_join(command: JoinCluster, batch: Batch) -> Result:
-    """Register a new member, READY, or DRAINING if the newest member at its address was.
+    """Register a new member as READY, or as DRAINING if the newest member at its address was
+    DRAINING.
 
     Earlier members at the address have ended: those without shards are GONE with this command, the
     others when their last shard is taken.
@@ -110,7 +116,8 @@ def plan_join(command: JoinCluster, batch: Batch) -> Result:
     idle = [member for member in cache.members if not _holds(member, cache)]
     ended = [member for member in idle if cache.members[member].address == command.address]
     if len(cache.members) - len(ended) >= MEMBERS_MAX:
-        # Expired members without shards must make room, because no later Take would end them.
+        # Members without shards whose lease has expired must make room, because no later
+        # `TakeShards` would end them.
         ended = [one for one in idle if one in ended or not cache.leases.is_live(one)]
     if len(cache.members) - len(ended) >= MEMBERS_MAX:
         raise Refusal(
@@ -203,7 +210,7 @@ def plan_give(command: GiveShards, batch: Batch) -> Result:
     if command.to == command.member or not _can_hold(command.to, cache):
         detail = f"the member {command.to!r} is given no shards: it is not ready, or expired"
         # Stored, because the giver continues with the shard. A late copy of this command must not
-        # move the shard, even if the recipient could take it by then.
+        # move the shard, even if the recipient can hold it by then.
         raise conflict(detail)
     given: dict[int, int] = {}
     for shard, epoch in command.shards:

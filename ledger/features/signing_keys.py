@@ -1,4 +1,5 @@
-"""The deployment's signing keys: the first is made at the first start; commands replace it.
+"""The deployment's signing keys. The first key is created at the first start. Commands replace the
+current key.
 
 Reference: money.md (Signing keys).
 """
@@ -44,9 +45,9 @@ KEYS_SHOWN_MAX: Final = 1_000
 class RotateSigningKey(AuthorizedCommand, frozen=True, kw_only=True):
     """Replace the signing key.
 
-    `former_key_id`: the key in use before. `proof`: its signature over the new public key.
-    `sealed`: the new private key. Rejection: CONFLICT (another rotation came first). Result:
-    {"keyId", "publicKey", "formerKeyId"}.
+    `former_key_id`: the key that is replaced. `proof`: its signature over the new public key.
+    `sealed`: the new private key, sealed. Rejection: CONFLICT (another rotation came first).
+    Result: {"keyId", "publicKey", "formerKeyId"}.
     """
 
     former_key_id: str
@@ -94,7 +95,7 @@ def add_signing_key(batch: Batch, public_key: str, sealed: bytes, audit_id: int)
 
 
 async def signing_key_rows(reader: LedgerReader) -> list[RowDict]:
-    """Return all keys without their private halves, newest first."""
+    """Return all signing keys without their private keys, newest first."""
     return await reader.rows(_KEYS, {"most": KEYS_SHOWN_MAX})
 
 

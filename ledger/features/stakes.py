@@ -1,4 +1,4 @@
-"""Stakes: deposited, withdrawn, locked with an attempt, unlocked at its end, and slashed.
+"""Stakes: deposits, withdrawals, locks for attempts, and slashes.
 
 Reference: money.md (Stakes, Slashing, Accounts). Decision stakes-and-slashing.
 """
@@ -43,7 +43,7 @@ class DepositStake(OwnersCommand, frozen=True, kw_only=True):
 
 
 class WithdrawStake(OwnersCommand, frozen=True, kw_only=True):
-    """Move credits out of the free part of an agent's stake, back to their depositor.
+    """Move credits out of the unlocked part of an agent's stake, back to their depositor.
 
     Rejections: FORBIDDEN (also above the depositor's share), STAKE_LOCKED, KEY_REUSED.
     Result: as for `DepositStake`.
@@ -57,9 +57,11 @@ class WithdrawStake(OwnersCommand, frozen=True, kw_only=True):
 class SlashStake(AuthorizedCommand, frozen=True, kw_only=True):
     """Slash the stake that an agent has locked for a node, as an administrator decides.
 
-    `slash_bps`: the slashed part of this lock, basis points. The lock ends; the rest is unlocked.
-    Rejections: NOT_FOUND (the node does not exist or was never dispatched), CONFLICT (it is another
-    agent's), KEY_REUSED. Result: {"payerDid", "slashedMicro", "freeMicro", "lockedMicro"}.
+    `slash_bps`: the part of the lock that is slashed, basis points. The lock ends, and the other
+    part is unlocked.
+    Rejections: NOT_FOUND (the node does not exist or was never dispatched), CONFLICT (the node
+    belongs to another agent), KEY_REUSED. Result: {"payerDid", "slashedMicro", "freeMicro",
+    "lockedMicro"}.
     """
 
     request_hash: bytes
@@ -70,9 +72,9 @@ class SlashStake(AuthorizedCommand, frozen=True, kw_only=True):
     slash_bps: int
 
 
-# Plans of deposits and withdrawals. A stake is two accounts, free and locked; work moves credits
-# between them. It belongs to its depositors, each with a share, not to the agent's owner. A share
-# returns only to its depositor.
+# Plans of deposits and withdrawals. A stake is two accounts, free (unlocked) and locked; work moves
+# credits between them. The stake belongs to its depositors, not to the agent's owner. Each
+# depositor has a share, which returns only to that depositor.
 
 StakeCommand = DepositStake | WithdrawStake
 
@@ -87,13 +89,13 @@ def add_stake_reads(command: StakeCommand, read_set: ReadSet) -> None:
 
 @plans(DepositStake, reads=add_stake_reads)
 def plan_deposit_stake(command: DepositStake, batch: Batch) -> Result:
-    """Move credits from a wallet into the free part of the agent's stake."""
+    """Move credits from a wallet into the unlocked part of the agent's stake."""
     wallet_did = _wallet_did(command, batch)
     if wallet_did is None:
         raise _forbidden(command)
     known = batch.cache.accounts.get(wallet_address(wallet_did))
     available = batch.cache.balance(wallet_address(wallet_did))
-    # Unlocked credits must fit into the free part later, so the maximum is for both parts together.
+    # Locked credits return to the unlocked part later, so the maximum is for both parts together.
     room = MICRO_MAX - sum(stake_parts(command.agent_did, batch))
     if not 0 < command.amount_micro <= room:
         raise invalid(
@@ -113,11 +115,13 @@ def plan_deposit_stake(command: DepositStake, batch: Batch) -> Result:
 
 @plans(WithdrawStake, reads=add_stake_reads)
 def plan_withdraw_stake(command: WithdrawStake, batch: Batch) -> Result:
-    """Move credits from the free part of the agent's stake back to a depositor (money.md, Stakes).
+    """Move credits from the unlocked part of the agent's stake back to a depositor (money.md,
+    Stakes).
 
-    Steps: (1) check that the caller may move the stake, or has a share of it, (2) check the free
-    part, (3) check the depositor's share, (4) check that the depositor leaves as much of its share
-    as is locked. Otherwise the other depositors alone would bear what running work may cost.
+    Steps: (1) check that the caller may move the stake, or has a share of it, (2) check the
+    unlocked part, (3) check the depositor's share, (4) check that the depositor leaves as much of
+    its share as is locked. Without (4) only the other depositors would bear a slash of running
+    work.
     """
     shares = settled_shares(command.agent_did, batch)
     wallet_did = _wallet_did(command, batch)
@@ -173,7 +177,8 @@ def settled_shares(agent_did: str, batch: Batch) -> dict[str, int]:
 
 
 def store_shares(agent_did: str, shares: dict[str, int], batch: Batch) -> None:
-    """Store all shares of a stake: one command may also have settled the shares of others."""
+    """Store all shares of a stake, because a command also settles the shares of other
+    depositors."""
     batch.cache.shares[agent_did] = {did: micro for did, micro in shares.items() if micro}
     for did, micro in shares.items():
         row = {"agent_did": agent_did, "depositor_did": did, "micro": micro}
@@ -237,11 +242,11 @@ def _moved(
 
 
 # Plans of stakes at risk: locked with an attempt, unlocked at its end, and slashed. An agent is
-# slashed if it is given up for a failure of its own, if it signs a result wrongly, if it has
-# defrauded the payer, or by an administrator. The command that stores the attempt or the decision
-# does all of it. If the free stake does not cover a lock, the lock is refused; the outcome says so,
-# and the node is not sent. A slash takes only from the lock of its own node and ends that lock, so
-# no attempt is slashed twice.
+# slashed for four reasons: it is given up for a failure of its own, it signs a result wrongly, it
+# has defrauded the payer, or an administrator slashes it. The lock or slash is a part of the
+# command that stores the attempt or the decision. If the unlocked stake does not cover a lock, the
+# lock is refused. The outcome then names the node, and the attempt is not sent. A slash takes only
+# from the lock of its own node and ends that lock, so no attempt is slashed twice.
 
 _NODE: Final = """
 SELECT w.payer_did, n.agent_did, n.attempt, n.stake_micro
@@ -260,7 +265,8 @@ _ENTRIES: Final = {
 class _Lock:
     """The stake locked with an attempt.
 
-    `attempt` None: nothing is locked for this node (`node` None: for any node of the workflow).
+    `attempt` None: nothing is locked for the node. `node` None: nothing is locked for any node of
+    the workflow.
     `is_sealed`: the amount is kept out of the audit log, because it would tell the payer what the
     winner of an auction has bid.
     """
@@ -281,7 +287,8 @@ class _Lock:
 def add_risk_reads(
     workflow_id: str, record: StakeLocked | StakeFreed | NodeChanged, read_set: ReadSet
 ) -> None:
-    """Add the keys of the rows that a lock reads when it begins, continues or ends."""
+    """Add the keys of the rows that planning the begin, the continuation or the end of a lock
+    reads."""
     match record:
         case NodeChanged():
             if record.stake_micro:
@@ -295,11 +302,12 @@ def add_risk_reads(
 
 
 def move_stakes(command: PublishWorkflow | AdvanceWorkflow, batch: Batch) -> list[str]:
-    """Lock and unlock stake as the command's records say; return the nodes whose lock was refused.
+    """Lock and unlock stake as the command's records require. Return the nodes whose lock was
+    refused.
 
-    Call it after the command's rows and its release, so that the payer's wallet has room for both.
-    Rows with locked stake are corrected last, because the workflow's owner may not know yet that
-    the lock was refused, or was ended by a dispute.
+    Call it after the command's node rows were added. It removes the locked stake from the row of a
+    node whose lock was refused or has ended. The owner process may not know yet that a lock was
+    refused, or was ended by a dispute.
     """
     unstaked: list[str] = []
     at_risk: list[NodeChanged] = []
@@ -348,7 +356,7 @@ class Guilt:
 def slash_guilty(guilt: Guilt, batch: Batch) -> int:
     """Slash and end the locks of a guilty agent; return the slashed micro-credits.
 
-    A node that has ended has no lock, so its agent loses nothing; only an event is recorded.
+    A node that has ended has no lock. Its agent then loses nothing, and only an event is recorded.
     """
     did, workflow_id = guilt.agent_did, guilt.workflow_id
     if not guilt.locks:
@@ -395,8 +403,8 @@ async def load_slash(
 def plan_slash_stake(command: SlashStake, batch: Batch) -> Result:
     """Slash the stake that an agent has locked for a node.
 
-    Steps: (1) check that the node was dispatched, (2) check that it is this agent's, (3) end its
-    lock.
+    Steps: (1) check that the node was dispatched, (2) check that it was dispatched to this agent,
+    (3) end the lock.
     """
     stored: SlashReads | None = batch.loaded
     if stored is None:  # (1)
@@ -448,10 +456,11 @@ def _lock(command: PublishWorkflow | AdvanceWorkflow, record: StakeLocked, batch
 
 
 def _free(command: AdvanceWorkflow, record: StakeFreed, batch: Batch) -> None:
-    """End a lock: slash the payer's part first, and unlock the rest.
+    """End a lock: first slash a part of it if the attempt's end requires a slash, then unlock the
+    rest.
 
-    If the lock was refused or has ended, which the workflow's owner may not know yet, nothing
-    happens. If a refund has reduced the locked stake meanwhile, less than the lock is moved.
+    Nothing happens if the lock was refused or has ended, which the owner process may not know yet.
+    If a refund has reduced the locked stake meanwhile, only the rest is moved.
     """
     staked = batch.cache.staked.pop((command.workflow_id, record.node), None)
     if staked is None or staked[0] != record.attempt:
@@ -472,8 +481,8 @@ def _free(command: AdvanceWorkflow, record: StakeFreed, batch: Batch) -> None:
 
 
 def _slash_trigger(record: StakeFreed) -> tuple[SlashTrigger, NodeErrorCode] | None:
-    """Return why the end of an attempt is slashed, None if it is not: the result was signed
-    wrongly, or the agent is given up for the node after a failure of its own."""
+    """Return why the end of an attempt causes a slash, None if it causes none. The result was
+    signed wrongly, or the agent is given up for the node after a failure of its own."""
     if record.is_forged:
         return SlashTrigger.WRONG_SIGNATURE, NodeErrorCode.INVALID_REPLY
     if record.failure_code is not None:

@@ -1,4 +1,5 @@
-"""Subnets, their members and policies; and the rate policies that limit a payer's nodes per minute.
+"""Subnets with their members and policies, and counts for policies that limit a payer's nodes per
+minute.
 
 Reference: features.md (Subnets and policies).
 """
@@ -59,7 +60,8 @@ class RemoveSubnet(OwnersCommand, frozen=True, kw_only=True):
 
 
 class AddSubnetMember(OwnersCommand, frozen=True, kw_only=True):
-    """List a DID in a subnet, or let it join. Only the DID, its owner or an administrator joins it.
+    """List a DID in a subnet, or let it join. It joins if the caller is the DID, its owner or an
+    administrator.
 
     Rejections: NOT_FOUND (also if the subnet is hidden from the caller), FORBIDDEN, CONFLICT (too
     many members, or the DID has joined too many subnets). Result: {"isJoined": bool}.
@@ -98,8 +100,9 @@ class RemovePolicy(OwnersCommand, frozen=True, kw_only=True):
 
 
 # Counts the nodes that a payer publishes in a minute, for each rate policy that binds the payer.
-# Only the writer counts, so the limit is exact over all replicas and owners. A new writer starts
-# with empty counts, so in that minute a payer can publish up to twice the limit.
+# Only the writer counts, so the limit is exact over all replicas and owner processes. A new writer
+# starts with empty counts, so in the minute of a take-over a payer can publish up to twice the
+# limit.
 
 MINUTE_MS: Final = 60_000
 # By payer and policy: a minute, and the number of nodes published in it.
@@ -130,7 +133,7 @@ def count_nodes(command: PublishWorkflow, batch: Batch) -> RateCounts:
     return counts
 
 
-# Whether a DID that is not an administrator's may see a subnet `s`.
+# Whether a viewer who is no administrator may see a subnet `s`.
 IS_SHOWN: Final = """
     (s.policy_type <> 'private' OR s.owner_did = {viewer} OR EXISTS (
         SELECT FROM callboard.subnet_member m LEFT JOIN callboard.agent a ON a.did = m.did
@@ -232,10 +235,10 @@ def policy_of(row: RowDict) -> Policy:
     )
 
 
-# Plans. A DID that others have listed is not bound by policies, and does not see the agents of a
-# private subnet. Both begin when it joins.
+# Plans. The policies bind a DID only after it has joined. Only a DID that has joined sees the
+# agents of a private subnet.
 
-# Maximum subnets of one owner, because all owner processes keep all subnets in memory.
+# Maximum subnets that one DID owns, because each owner process has all subnets in memory.
 SUBNETS_MAX: Final = 20
 # Maximum subnets that a DID may join.
 JOINED_MAX: Final = 20
@@ -266,8 +269,8 @@ _BY_POLICY: Final = _CHANGED.format(
 class KnownSubnet:
     """A subnet before a change, with the numbers of its members and policies.
 
-    `status`: of the member that changes, None for none. `joined`: how many subnets this member has
-    joined. `is_shown`: the caller may see the subnet.
+    `status`: the status of the DID that the command adds or removes; None: it never was a member.
+    `joined`: how many subnets this DID has joined. `is_shown`: the caller may see the subnet.
     """
 
     id: str

@@ -11,8 +11,8 @@ from ledger.writer.command_kind import keys_of, plans
 class SettleTask(AuthorizedCommand, frozen=True, kw_only=True):
     """Record that a payer has settled a paid task. No money moves.
 
-    The key is derived from the workflow, so it happens once. The entries of its payments have the
-    amounts. Result: {}. Rejections: KEY_REUSED.
+    The key is derived from the workflow, so a task is settled once. Result: {}. Rejections:
+    KEY_REUSED.
     """
 
     request_hash: bytes

@@ -1,4 +1,4 @@
-"""Traces: find workflows by trace id, read the rows for their spans, follow ended workflows.
+"""Traces: reads workflows by trace id, the rows for their spans, and the workflows that have ended.
 
 Callers choose trace ids, so many workflows of many payers may share one. Reference: features.md
 (Traces).
@@ -17,7 +17,7 @@ from ledger.reads.reader import LedgerReader
 from ledger.reads.stored import RowDict
 from ledger.schema import workflow
 
-# Maximum workflows per trace id that a caller gets, the newest ones.
+# Maximum workflows of a trace that a caller gets: the newest ones.
 SHARING_MAX: Final = 100
 # The place before every node of every workflow.
 FIRST_PLACE: Final = ("00000000-0000-0000-0000-000000000000", "")

@@ -1,4 +1,5 @@
-"""Triggers and their runs: plans that create, change and end triggers and store runs; reads.
+"""Triggers and their runs: plans that create, change and end triggers, plans that store runs, and
+reads.
 
 Reference: features.md (Triggers, Schedules).
 """
@@ -35,12 +36,12 @@ from ledger.writer.command_kind import keys_of, plans
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import KnownTrigger
 
-# Plans of runs. A cause either starts a run, with the publish of its workflow, or is noted as
-# having started none. The rows of the trigger and of the run change in the transaction of the
-# publish. The trigger's version and due time fence stale deciders, so a cause starts at most one
-# run, even after crashes and retries.
+# Plans of runs. A cause either starts a run, which is the publish of a workflow, or a note records
+# why it started none. The transaction of the publish also changes the rows of the trigger and of
+# the run. A decision from an old version or due time of the trigger is refused. So a cause starts
+# at most one run, even after crashes and retries.
 
-# So many failed runs in a row pause a trigger.
+# The number of failed runs in a row that pauses a trigger.
 REFUSALS_MAX: Final = 10
 
 
@@ -144,7 +145,7 @@ def store_trigger(known: KnownTrigger, batch: Batch, **others: Any) -> None:
 def stopped(
     known: KnownTrigger, status: Literal["paused", "ended"], reason: str, batch: Batch
 ) -> KnownTrigger:
-    """Return a trigger after it was paused or has ended, and record that."""
+    """Record that a trigger is paused or has ended; return the changed trigger."""
     event = AuditEventType.TRIGGER_PAUSED if status == "paused" else AuditEventType.TRIGGER_ENDED
     record_change(event, known, batch, reason=reason)
     return replace(known, status=status, reason=reason, due_ms=None)
@@ -157,7 +158,8 @@ def record_change(event: AuditEventType, known: KnownTrigger, batch: Batch, **pa
 
 
 def _check_decided(run: TriggerRun, batch: Batch, *, is_active: bool = True) -> KnownTrigger:
-    """Return the trigger of a cause, if it is in the state from which the cause was decided.
+    """Return the trigger of a cause, if it still has the version and due time from which the cause
+    was decided.
 
     Args:
         is_active: whether the trigger must be active.
@@ -192,7 +194,8 @@ def _take(
     is_last: bool = False,
     is_unauthorized: bool = False,
 ) -> None:
-    """Take the run's due time, if any; then pause or end the trigger if necessary; store it."""
+    """Take the run's due time, if it has one. Then pause or end the trigger if necessary, and store
+    it."""
     if run.due_ms is not None:
         known = replace(known, taken_ms=run.due_ms, due_ms=run.next_due_ms)
     stop: tuple[Literal["paused", "ended"], str] | None = None
@@ -319,8 +322,9 @@ _COUNT: Final = sql.text(
     "SELECT count(*) AS found FROM callboard.trigger"
     " WHERE owner_did = :owner_did AND status <> 'ended'"
 )
-# Owners take turns, so none can keep the schedules of others waiting. A due time with the policy
-# `queue` waits for the previous run. Whether a run is unfinished is read once per due schedule.
+# The owners of triggers take turns, so no owner can delay the schedules of others. A due time with
+# the policy `queue` waits for the previous run. Whether a run is unfinished is read once per due
+# schedule.
 _DUE: Final = sql.text(
     """
     WITH due AS (
@@ -340,8 +344,8 @@ _DUE: Final = sql.text(
     WHERE s.bytes_before < :bytes_max ORDER BY s.turn, s.due_ms
     """
 )
-# depth: the depth of the run whose workflow the audit entry is about, plus 1. It is 0 if that run
-# has another owner, who could otherwise prevent this trigger's runs.
+# depth: 1 plus the depth of the run that the audit entry is about. It is 0 if that run belongs to
+# another owner, because another owner must not be able to prevent runs of this trigger.
 _EVENT: Final = sql.text(
     """
     SELECT a.body, a.workflow_id::text, coalesce((
@@ -414,7 +418,7 @@ async def run_row(reader: LedgerReader, trigger_id: str, key: str) -> RowDict | 
 async def due_triggers(
     reader: LedgerReader, *, at_ms: int, limit: int, bytes_max: int
 ) -> list[RowDict]:
-    """Return schedules whose due time has come; the schedules of different owners take turns.
+    """Return schedules whose due time has come. Schedules of different owners alternate.
 
     Args:
         at_ms: the current time, Unix milliseconds.

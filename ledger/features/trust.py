@@ -1,4 +1,4 @@
-"""Trust: agents are revoked, revocations are lifted, and steps of revoked agents are refused.
+"""Trust: revokes agents, lifts revocations, and refuses steps with work of revoked agents.
 
 Reference: features.md (Revocation).
 """
@@ -37,9 +37,9 @@ from ledger.writer.state_cache import Escrow, Revocation
 class RevokeAgent(OwnersCommand, frozen=True, kw_only=True):
     """Revoke an agent: from this command on it gets no work and no payments.
 
-    `expires_ms` None: for ever. `is_admin`: any caller may act; otherwise only the agent or its
-    owner may. Rejections: FORBIDDEN, ALREADY_REVOKED, INVALID_REQUEST (expires in the past),
-    KEY_REUSED. Result: {"revokedMs": int}.
+    `expires_ms` None: for ever. Only the agent, its owner or an administrator (`is_admin`) may do
+    so. Rejections: FORBIDDEN, ALREADY_REVOKED, INVALID_REQUEST (expires in the past), KEY_REUSED.
+    Result: {"revokedMs": int}.
     """
 
     request_hash: bytes
@@ -68,12 +68,12 @@ class NoteReading(AuthorizedCommand, frozen=True, kw_only=True):
     operation: str
 
 
-# Plans. The writer decides about revocations, so between the audit entries of a revocation and its
-# end there is no payment and no new attempt of the agent, even if an owner process learns of the
-# revocation late. A refused step halts its workflow, because the owner's later decisions were based
-# on a step that did not happen. Reference: money.md (Settlement).
+# Plans. The writer enforces revocations. So an agent gets no payment and no new attempt between the
+# audit entries of a revocation and its end. This holds even if an owner process learns of the
+# revocation late. A refused step halts its workflow, because later decisions of the owner process
+# were based on a step that was not stored. Reference: money.md (Settlement).
 
-# Outcomes of an attempt that an agent or a verifier has reported.
+# Outcomes of attempts that have a result or a verdict of an agent.
 _SAID: Final = ("success", "rejected")
 
 
@@ -149,7 +149,8 @@ def check_taken(command: AdvanceWorkflow, escrow: Escrow, batch: Batch) -> None:
         if did is not None and batch.cache.is_revoked(did, batch.clock_ms):
             set_halted(command.workflow_id, escrow, batch, is_halted=True)
             detail = f"{did} is revoked: its result is neither accepted nor paid"
-            # Not stored: after the end of the revocation the same step may be decided again.
+            # Not stored, because the same step may be decided again after the end of the
+            # revocation.
             raise forbidden(detail, is_audited=True, is_stored=False)
 
 
@@ -173,7 +174,7 @@ def revoked_attempts(command: PublishWorkflow | AdvanceWorkflow, batch: Batch) -
 
 
 def _speaker(record: object) -> str | None:
-    """Return the agent whose result, judgement or payment a record contains, None for others."""
+    """Return the agent whose result, verdict or payment a record contains, None without one."""
     if type(record) is NodePaid:
         return record.agent_did
     if type(record) is AttemptFinished and record.outcome in _SAID:

@@ -1,9 +1,9 @@
 """Reads the unfinished workflows of shards page by page, for a member that takes over the shards.
 
-A page is limited in workflows, in rows of nodes and in bytes, however much a shard has. Pages are
-in the order of deadline and id, so that workflows with an early deadline are not read late. A page
-that fails can be read again by itself. To continue a workflow, a member must know which agents have
-had each node. The node's row names the agents that failed it finally and the last agent; the
+A page is limited in workflows, in rows of nodes and in bytes. Pages are in the order of deadline
+and id, so that workflows with an early deadline are read first. If the read of a page fails, only
+this page is read again. To continue a workflow, a member must know which agents have worked on each
+node. The node's row names the agents that are given up for the node, and the last agent. The
 history of attempts names the others. Decision fairness-and-long-work.
 """
 
@@ -72,8 +72,8 @@ _NODES: Final = sql.text(f"""
 class UnfinishedPages:
     """The unfinished workflows of some shards, read one page at a time.
 
-    One read of sizes serves several pages: with large workflows a page holds few of them, and
-    reading the sizes of the others again would be wasted.
+    One read of sizes serves several pages. A page has few workflows if they are large. Reading all
+    sizes again for each page would be wasteful.
 
     Args:
         reader: reads the ledger's rows.
@@ -82,7 +82,8 @@ class UnfinishedPages:
 
     # Workflows per read of sizes, and therefore the maximum per page.
     workflows_max = 100
-    # A process converts such a page within a few milliseconds. A single workflow may have more.
+    # A process converts such a page within a few milliseconds. A page of one workflow may be
+    # larger.
     nodes_max = 300
     bytes_max = 2 * 1024 * 1024
 
@@ -94,7 +95,8 @@ class UnfinishedPages:
         self._is_all_sized = False
 
     async def page(self, after: PageKey | None) -> tuple[list[StoredWorkflow], PageKey | None]:
-        """Return some unfinished workflows by deadline, and where the next page begins.
+        """Return a page of unfinished workflows by deadline, and the position at which the next
+        page begins.
 
         Args:
             after: the second value that the previous page returned; None: the first page.
@@ -115,7 +117,7 @@ class UnfinishedPages:
         return found, None if is_last else sized[count - 1].key
 
     async def by_ids(self, ids: Collection[str]) -> list[StoredWorkflow]:
-        """Return the workflows among these that are unfinished and in the shards, by deadline.
+        """Return those of the given workflows that are unfinished and in the shards, by deadline.
 
         Args:
             ids: workflow ids, at most some hundred.

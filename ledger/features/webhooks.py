@@ -18,10 +18,11 @@ from ledger.reads.event_entries import END_EVENTS
 from ledger.reads.reader import LedgerReader, RowDict
 from ledger.schema import event_delivery, typed, webhook
 
-# Webhooks, as their owners create, change and read them. They are operational rows, without
-# commands and audit entries, because an audited delivery would cause deliveries.
+# Webhooks: owners create, change and read them. They are operational rows, without commands and
+# audit entries, because an audited delivery would cause deliveries.
 
-# Replicas check it independently, so an owner may get one more per other replica.
+# Replicas check the maximum at the same time, so an owner may get one more webhook per additional
+# replica.
 WEBHOOKS_MAX: Final = 100
 DAY_MS: Final = 24 * 3_600_000
 
@@ -54,7 +55,7 @@ class WebhookStore(OperationalPool):
         return await self.row(changed.returning(*webhook.c))
 
     async def resume(self, webhook_id: str, *, now_ms: int) -> None:
-        """Make deliveries due that came due while their webhook was paused."""
+        """Make the deliveries due again that came due while their webhook was paused."""
         waiting = (event_delivery.c.target_id == webhook_id, event_delivery.c.status == "pending")
         is_due = event_delivery.c.next_ms <= now_ms
         due = sql.update(event_delivery).where(*waiting, is_due).values(next_ms=now_ms)
@@ -80,7 +81,7 @@ class WebhookStore(OperationalPool):
     async def redeliver(self, delivery_id: str, *, now_ms: int) -> RowDict | None:
         """Make an ended delivery due again and return it; None: it has not ended.
 
-        It gets a line of its own, so that later deliveries do not wait for it.
+        The delivery gets its own queue (`line`), so that later deliveries do not wait for it.
         """
         ended = (event_delivery.c.id == delivery_id, event_delivery.c.status != "pending")
         again = {"status": "pending", "attempts": 0, "next_ms": now_ms, "ends_ms": now_ms + DAY_MS}
@@ -135,8 +136,8 @@ KEPT_MS: Final = 7 * DAY_MS
 _REMOVED_MAX: Final = 500
 
 _NOW: Final = sql.bindparam("now", type_=sql.BigInteger)
-# The audit entries to which the owner of an active webhook or event trigger is a party. They are
-# found first, because otherwise the planner would scan the audit log for the limit.
+# The audit entries to which the owner of an active webhook or event trigger is a party. A subquery
+# finds them first, because the planner would otherwise scan the audit log to reach the limit.
 _SEEN: Final = sql.text(
     """
     WITH found AS MATERIALIZED (
@@ -190,7 +191,7 @@ _PENDING: Final = sql.text(
     FROM unnest(CAST(:ids AS uuid[])) AS t (id)
     """
 )
-# Deliveries are inserted only if the position moves, so no entry makes deliveries twice.
+# Deliveries are inserted only if the position moves, so each entry creates its deliveries once.
 _FOLLOW: Final = sql.text(
     f"""
     WITH moved AS (
@@ -275,7 +276,8 @@ _PAUSE: Final = sql.text(
     " FROM json_to_recordset(CAST(:found AS json)) AS p (id uuid, reason text)"
     " WHERE w.id = p.id AND w.pause_reason IS NULL"
 )
-# Runs of triggers are not given up: a run must not be lost because its owner process is overloaded.
+# Deliveries that start runs do not fail by time, because a run must not be lost when an owner
+# process is overloaded.
 _GIVE_UP: Final = sql.text(
     f"""
     UPDATE callboard.event_delivery SET status = 'failed', ended_ms = :now,
@@ -305,9 +307,9 @@ class Target(NamedTuple):
 class DeliveryStore(OperationalPool):
     """The deliveries, written as the role `ops_writer`.
 
-    It has two connections, so that a page of new deliveries does not delay claims. It is not
-    durable: a crash of the database may undo the last statements. Their work is then repeated, so a
-    delivery may be sent twice.
+    The store has two connections, so that a page of new deliveries does not delay claims. Commits
+    do not wait for the disk, so a crash of the database may undo the last statements. Their work is
+    then repeated, and a delivery may be sent twice.
     """
 
     name, is_durable, size = "callboard-deliveries", False, 2
@@ -332,7 +334,7 @@ class DeliveryStore(OperationalPool):
         await self.rows(_FOLLOW, {**given, "after": after, "last": last, "now": now_ms})
 
     async def pending(self, target_ids: Collection[str], *, most: int) -> dict[str, int]:
-        """Return the number of pending deliveries by target, counting to `most`."""
+        """Return the number of pending deliveries by target, at most `most` per target."""
         rows = await self.rows(_PENDING, {"ids": list(target_ids), "most": most})
         return {row["id"]: row["pending"] for row in rows}
 
@@ -387,13 +389,14 @@ class DeliveryStore(OperationalPool):
 async def entries_of_subscribers(
     reader: LedgerReader, *, after: int, last: int, most: int
 ) -> list[RowDict]:
-    """Return (owner, entry) rows of entries to which owners of webhooks or triggers are parties.
+    """Return (owner, entry) rows: the entries to which owners of active webhooks or event triggers
+    are parties.
 
     The rows are in the order of the entries' ids.
 
     Args:
         after, last: the range of entry ids; the first is excluded.
-        most: maximum rows; all rows of the last entry are returned, even above it.
+        most: maximum rows. The rows of the last entry are complete, even if they exceed it.
     """
     return await reader.rows(_SEEN, {"after": after, "last": last, "most": most})
 

@@ -30,9 +30,9 @@ class TriggerRun(Message, frozen=True, kw_only=True):
     """One cause of a run, and the state of the trigger from which the run was decided.
 
     `key`: identifies the cause: due time, delivery id, idempotency key or audit entry id.
-    `version`, `credential`: those in the trigger's row. `due_ms`: the due time that the run takes,
-    None if it takes none. `next_due_ms`: the due time after it, None if there is none. `depth`: how
-    many runs of event triggers led to this one.
+    `version`, `credential`: the values in the trigger's row. `due_ms`: the due time that the run
+    takes, None if it takes none. `next_due_ms`: the due time after `due_ms`, None if there is none.
+    `depth`: how many runs of event triggers led to this one.
     """
 
     trigger_id: str
@@ -47,9 +47,9 @@ class TriggerRun(Message, frozen=True, kw_only=True):
 class TriggerTerms(Message, frozen=True, kw_only=True):
     """The terms of a trigger that its owner sets.
 
-    `config`: the configuration of its kind. `manifest_json`: the template; None: unchanged.
-    `is_enabled`: whether it is active. `due_ms`: the first due time of a schedule. `expires_ms`:
-    when the credential of the command ends, None for never.
+    `config`: the settings of this kind of trigger. `manifest_json`: the template; None: unchanged.
+    `is_enabled`: whether the trigger is active. `due_ms`: the first due time of a schedule.
+    `expires_ms`: when the credential of the command ends, None for never.
     """
 
     name: str
@@ -84,8 +84,8 @@ class ChangeTrigger(OwnersCommand, frozen=True, kw_only=True):
 
     `version`: the version from which the change was made. `changes`: the members that the caller
     named. `keeps_due`: leave the due time unchanged; refused unless the trigger is active. A paused
-    trigger is resumed if the terms are enabled. Later runs use the credential of this command,
-    unless the caller is an administrator and not the owner.
+    trigger is resumed if the terms have `is_enabled`. Later runs use the credential of this
+    command, unless the caller is an administrator and not the owner.
     Rejections: NOT_FOUND; CONFLICT: the trigger has ended, or was changed or paused meanwhile;
     INVALID_REQUEST: `max_runs` runs have started already. Result: {"version"}.
     """
@@ -98,7 +98,7 @@ class ChangeTrigger(OwnersCommand, frozen=True, kw_only=True):
 
 
 class EndTrigger(OwnersCommand, frozen=True, kw_only=True):
-    """End a trigger; its running workflows continue. An ended trigger stays as it is.
+    """End a trigger. Its running workflows continue. A trigger that has ended stays as it is.
 
     Rejection: NOT_FOUND. Result: {"endedMs"}.
     """
@@ -123,8 +123,8 @@ class NoteRun(Command, frozen=True, kw_only=True):
     missed_until_ms: int | None = None
 
 
-# Commands of a workflow: publish, advance, quarantine, resume. Each carries the member that holds
-# the workflow's shard, and the epoch of the shard, for the fence (`ledger/writer/plan.py`).
+# Commands of a workflow: publish, advance, quarantine, resume. Each command carries the member that
+# holds the workflow's shard, and the epoch of the shard, for the fence (`ledger/writer/plan.py`).
 
 # The prefix of keys of publishes without a client's key; the task id follows.
 PUBLISH_KEY: Final = "publish:"
@@ -136,11 +136,13 @@ class PublishWorkflow(PermittedCommand, frozen=True, kw_only=True):
     `records`: records of the workflow machine (NodeChanged, WorkflowChanged, AttemptFinished). If
     the estimate exceeds the budget, they contain a terminal WorkflowChanged(failed), `hold_micro`
     is 0 and nothing is held.
-    `traceparent`: the caller's, None without one. `run`: the trigger's run, None without one.
-    `webhook_url`: gets a message when the workflow ends; None for none.
-    `reserved_json`: the reservation of each node, micro-credits by node; a recovery uses it.
+    `traceparent`: the traceparent of the caller's request, or None. `run`: the trigger run that
+    this publish is, or None. `webhook_url`: the URL that gets a message when the workflow ends, or
+    None.
+    `reserved_json`: the reservation of each node, micro-credits by node. A member that takes over
+    the workflow reads it.
     `rates`: the payer's rate policies.
-    Rejections: INSUFFICIENT_CREDITS, KEY_REUSED; RATE_LIMITED, not stored, by a rate policy. For a
+    Rejections: INSUFFICIENT_CREDITS, KEY_REUSED; RATE_LIMITED, not stored (a rate policy). For a
     run also UNAUTHORIZED (the trigger's credential has ended), QUOTA_EXCEEDED (its daily budget)
     and CONFLICT as for `NoteRun`; rejections of runs are not stored.
     Result: {"workflowId", "taskId", "status"}, and "unstaked" and "revoked" as for
@@ -172,19 +174,19 @@ class PublishWorkflow(PermittedCommand, frozen=True, kw_only=True):
 class AdvanceWorkflow(PermittedCommand, frozen=True, kw_only=True):
     """Store one step of a workflow: node rows, attempts, payments, and the end if it ends.
 
-    A terminal WorkflowChanged releases the rest of the escrow. Payments never exceed it, because
-    the machine reserves before it dispatches. `slash_bps`: the part of its locked stake that an
-    agent loses by a failed node; `slash_fraud_bps`: by a wrong signature. `is_fresh`: the step was
-    decided from rows that have just been read.
+    A terminal WorkflowChanged releases the rest of the escrow. Payments never exceed the escrow,
+    because the machine reserves before it dispatches. `slash_bps`: the part of its locked stake
+    that an agent loses for a failed node, basis points. `slash_fraud_bps`: the part that it loses
+    for a wrong signature. `is_fresh`: the step was decided from rows that have just been read.
 
     Rejections: ESCROW_RELEASED. FORBIDDEN (the step has the work of a revoked agent) halts the
     workflow: its steps get CONFLICT, not stored, until a fresh step comes. Any other rejection
-    (INTERNAL_ERROR, ALREADY_SETTLED) is not stored and quarantines the workflow: it and all later
-    steps (CONFLICT) have the result {"quarantined": code} until `ResumeWorkflow`. Only a fresh step
-    that ends the workflow is accepted before.
-    Result: {"releasedMicro": int} when the workflow ended. {"unstaked": nodes}: the agent's free
-    stake did not cover the lock. {"revoked": nodes}: the agent is revoked. The attempts of these
-    nodes must not be sent.
+    (INTERNAL_ERROR, ALREADY_SETTLED) is not stored and quarantines the workflow. The refused step
+    and all later steps (CONFLICT) have the result {"quarantined": code}, until `ResumeWorkflow`.
+    Until then only a fresh step that ends the workflow is accepted.
+    Result: {"releasedMicro": int} when the workflow ended. {"unstaked": nodes}: the agent's
+    unlocked stake did not cover the lock. {"revoked": nodes}: the agent is revoked. The attempts of
+    these nodes must not be sent.
     """
 
     member: str

@@ -17,8 +17,8 @@ from ledger.reads.reader import LedgerReader, RowDict
 from ledger.reads.stored import SPENT, WORKFLOWS, StoredWorkflow, WorkflowHead
 from ledger.schema import attempt, command, node, typed, workflow
 
-# Reads who may see a workflow. This comes before its record, so that callers without the right do
-# not cause reads of results.
+# Reads the facts that decide who may see a workflow. They are read before the workflow's record, so
+# that a caller without the right does not cause reads of results.
 
 # The size of a stored text is read without the text.
 _HEADS: Final = f"""
@@ -122,7 +122,8 @@ _RESULT_WORKFLOWS: Final = (
 async def dispatched_nodes(
     reader: LedgerReader, asked: Sequence[tuple[str, str]]
 ) -> list[RowDict | None]:
-    """Return the row from which the tokens of each node's dispatches follow, None if unknown.
+    """Return for each node the row from which the tokens of its dispatches are derived, None if
+    unknown.
 
     Args:
         asked: (workflow id as a canonical UUID, node name) pairs.
@@ -189,7 +190,8 @@ async def result_row(reader: LedgerReader, workflow_id: str, name: str) -> RowDi
     return await reader.row(_RESULT, values)
 
 
-# Reads which workflows have ended, without their nodes and results; used to wait for an end.
+# Reads only whether workflows have ended, without nodes and results. Requests that wait for an end
+# use it.
 
 _ENDED: Final = sql.text(
     "SELECT id, completed_ms FROM callboard.workflow WHERE id = ANY (CAST(:ids AS uuid[]))"
@@ -229,8 +231,8 @@ class Overdue:
 async def held_past_deadline(reader: LedgerReader, before_ms: int, *, limit: int) -> Overdue:
     """Return the held escrows whose workflow should have ended before a time.
 
-    It uses the index of held escrows, so its cost grows with unfinished workflows only. The
-    workflow's status does not matter: an ended workflow must not hold money either.
+    The read uses the index of held escrows, so its cost grows only with unfinished workflows. The
+    workflow's status does not matter, because an ended workflow must not hold money either.
 
     Args:
         before_ms: the time, Unix milliseconds.

@@ -1,4 +1,4 @@
-"""Workflows: plans that publish and advance them, and the rows that these store.
+"""Workflows: the plans that publish and advance workflows, and the rows that these plans store.
 
 Reference: money.md (Settlement), features.md (Workflows).
 """
@@ -141,7 +141,8 @@ def attempt_row(workflow_id: str, record: AttemptFinished) -> Row:
     row["workflow_id"] = workflow_id
     row["completed_ms"] = max(record.started_ms, record.completed_ms)
     if record.queued_ms is not None:
-        # The owner has queued it, another process may have sent it: their clocks may differ.
+        # The owner process has queued the attempt, and another process may have sent it. Their
+        # clocks may differ.
         row["queued_ms"] = min(record.queued_ms, record.started_ms)
     if record.signature is not None:
         row["signature"] = signature_text(record.signature)
@@ -151,7 +152,7 @@ def attempt_row(workflow_id: str, record: AttemptFinished) -> Row:
 # Plans of the two commands: publish and advance. They turn machine records into rows, payments and
 # audit events. All checks come before the first row, so that a refused command changes nothing.
 
-# A constant, because a union that is written in the condition is built at each test.
+# A constant, because a union that is written in the condition would be built at each check.
 _AT_RISK: Final = (NodeChanged, StakeLocked, StakeFreed)
 _NODE_EVENTS: Final = {
     NodeStatus.SUCCESS: AuditEventType.NODE_SUCCEEDED,
@@ -295,8 +296,8 @@ def plan_advance(command: AdvanceWorkflow, batch: Batch) -> Result:
 
 
 def _check_not_settled(command: AdvanceWorkflow, batch: Batch) -> None:
-    """Refuse a step that settles a settled node: the first settlement wins (money.md,
-    Settlement)."""
+    """Refuse a step that changes or pays a settled node, because the first settlement wins
+    (money.md, Settlement)."""
     settled = batch.cache.settled
     if not settled:
         return
@@ -321,8 +322,9 @@ def _check_payments(payments: list[NodePaid], escrow: Escrow, batch: Batch) -> N
         assert payment.gross_micro >= 0, payment
         due += payment.gross_micro
     if due > escrow.account.balance:
-        # The machine reserves before it dispatches, so this is a defect of ours. Only this step is
-        # refused and audited; the writer goes on for all others (money.md, Settlement).
+        # The machine reserves before it dispatches, so this is a defect of the service. Only this
+        # step is refused and audited. The writer continues with all other commands (money.md,
+        # Settlement).
         raise Refusal(
             ErrorCode.INTERNAL_ERROR,
             f"got payments of {credits_text(due)} credits,"
@@ -355,7 +357,8 @@ def _hold(command: PublishWorkflow, wallet: Account | None, batch: Batch) -> Non
 
 
 def _pay(command: AdvanceWorkflow, payment: NodePaid, batch: Batch) -> None:
-    """Pay a node's agent and the protocol fee; a part of 0 has no entry (money.md, Fees)."""
+    """Pay an agent and the protocol fee for one payment line; an amount of 0 has no entry
+    (money.md, Fees)."""
     escrow = batch.cache.escrows[command.workflow_id]
     assert escrow is not None
     split = split_payment(payment.gross_micro, escrow.fee_bps)
@@ -383,7 +386,8 @@ def _pay(command: AdvanceWorkflow, payment: NodePaid, batch: Batch) -> None:
 def _finish(
     command: PublishWorkflow | AdvanceWorkflow, batch: Batch, row: Row, end: WorkflowChanged
 ) -> int:
-    """Record the end and release the rest of the escrow; return the rest, micro-credits."""
+    """Record the workflow's end and release the rest of its escrow; return that rest,
+    micro-credits."""
     workflow_id = command.workflow_id
     escrow = batch.cache.escrows.get(workflow_id)
     rest = escrow.account.balance if escrow is not None else 0

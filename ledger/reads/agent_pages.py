@@ -5,8 +5,8 @@ Each set of filters has its own statement, prepared when it is first used.
 
 An index finds the agents of a capability, but not in the order of their DIDs, and statistics do not
 say how many there are. Up to `FEW_MAX` agents are found by the index and sorted. If there are more,
-all agents are scanned in the order of DIDs, because one with the capability is never far away.
-Reference: features.md (Registration). Decision registry-and-discovery.
+all agents are scanned in the order of DIDs. The scan soon finds a page, because many agents have
+the capability. Reference: features.md (Registration). Decision registry-and-discovery.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ IS_HIDDEN: Final = """
                 AND m.did IN (%(viewer)s::text, p.owner_did) AND m.status = 'joined') < 2)
 """
 HIDDEN_AGENT: Final = f"SELECT {IS_HIDDEN.format(did='%(did)s')} AS is_hidden"
-# A lateral join: a plan made when a table was small never reads the whole table.
+# A lateral join, so that even a plan that was made when the table was small does not read the whole
+# table.
 _HEARD: Final = f"""
     SELECT found.*, {LIVE_COLUMNS}, {IS_REVOKED.format(did="found.did")} AS is_revoked
     FROM {{found}} found LEFT JOIN LATERAL (
@@ -80,13 +81,14 @@ _PAGE: Final = f"""
     )
     {_HEARD.format(found="sized")} WHERE found.bytes_before < %(bytes_max)s ORDER BY found.did
 """
-# Filtered by the requested status, because an owner may have any number of deregistered agents.
+# The requested status is a condition here too, because an owner may have any number of deregistered
+# agents.
 _FEW: Final = f"""
     SELECT did FROM callboard.agent
     WHERE capability_ids @> ARRAY[%(capability_id)s::text] AND {{status}}
     LIMIT {FEW_MAX + 1}
 """
-# An array of DIDs is read in the order of their index; a join might read all agents. The empty
+# With an array of DIDs Postgres uses the index of DIDs; a join might read all agents. The empty
 # array in the second part keeps Postgres from using the index by capability.
 _OF_CAPABILITY: Final = f"""
     (SELECT * FROM callboard.agent
@@ -121,7 +123,8 @@ _IS_LISTED: Final = f"(subnet_id IS NULL OR NOT {IS_HIDDEN.format(did='agent.did
 @lru_cache(maxsize=256)
 def agents_statement(asked: frozenset[str]) -> str:
     """Return the statement of a page. Its parameters are the filters, `viewer`, `limit`, `offset`
-    and `bytes_max`. Its rows have `page_rows`, the number of rows without `bytes_max`.
+    and `bytes_max`. The column `page_rows` is the number of rows that the page would have without
+    `bytes_max`.
 
     Args:
         asked: the filters: `capability_id`, `owner_did`, `status`, `name`, `author`, `model`,

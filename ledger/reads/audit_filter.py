@@ -1,13 +1,15 @@
 """Builds queries for filtered audit entries that never scan the whole audit log.
 
-An entry matches an event type or a target if one of its events does. Events of every workflow's
-life are frequent: an entry with such an event is found by its workflow, or near any position of the
-log. Every other event has a row in `audit_event`, indexed by type and by target.
+An entry matches an event type or a target if one of its events matches. Life events, which every
+ordinary workflow has, are frequent. An entry with a life event is found by its workflow, or near
+any position of the log. Every other event has a row in `audit_event`, indexed by type and by
+target.
 
 A life event has no index, and may still be rare or absent. Therefore a page scans at most
-`LOOKED_AT_MAX` entries, and the next page continues there. For a caller who sees only its own
-entries, a page scans only these (`OWN_LOOKED_AT_MAX`), so its length reveals nothing about entries
-of others. Reference: money.md (Audit chain); decision audit-chain.
+`LOOKED_AT_MAX` entries, and the next page continues after the last scanned entry. For a caller who
+sees only its own entries, a page scans only the caller's entries, at most `OWN_LOOKED_AT_MAX`. So
+the length of a page reveals nothing about other entries. Reference: money.md (Audit chain);
+decision audit-chain.
 """
 
 from __future__ import annotations
@@ -32,8 +34,8 @@ OWN_LOOKED_AT_MAX: Final = 5_000
 class AuditSelect:
     """The query of the matching audit rows, without an order.
 
-    `last_looked_at`: for a filter without an index, the query of the id of the last entry that is
-    scanned. It returns no row or null if all entries are scanned. None: an index is used.
+    `last_looked_at`: the query of the id of the last scanned entry, for a filter without an index.
+    It returns no row, or null, if all entries are scanned. None: an index is used.
     """
 
     rows: sql.Select[Any]
@@ -65,8 +67,7 @@ def audit_select(
     Args:
         party_did: only entries to which this DID is a party; None: all.
         looked_at_max: maximum entries that are scanned, newest first, if no index finds the
-            matching ones; None: the default maximum. Entries about one workflow are few; an index
-            finds them.
+            matching ones; None: the default maximum.
     """
     end_ms, before_id = wanted.get("end_ms"), wanted.get("before_id")
     event = (wanted.get("event_type"), wanted.get("target_type"), wanted.get("target_id"))
@@ -110,8 +111,8 @@ def _own(
     looked_at_max: int,
 ) -> AuditSelect:
     _, target_type, target_id = event
-    # OFFSET 0 in both queries keeps the planner from scanning the whole log: it cannot know how few
-    # of the matching entries are the caller's.
+    # OFFSET 0 in both queries keeps the planner from scanning the whole log. The planner cannot
+    # know how few of the matching entries belong to the caller.
     if (
         target_id is not None
         and target_type == _WORKFLOW
@@ -169,7 +170,7 @@ def _about(
         return query.where(_is_of_workflow(target_id))
     if not _is_id(target_id):
         return _with_event(query, None, None, target_id, before_id)
-    # Disputes and invoices have UUIDs as ids, too, and few events.
+    # The UUID may also be the id of a dispute or an invoice. These have few events.
     others = sql.select(audit_event.c.audit_id).where(
         audit_event.c.target_id == target_id, audit_event.c.target_type != _WORKFLOW
     )

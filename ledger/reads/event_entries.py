@@ -1,4 +1,5 @@
-"""Reads pages of audit entries for event streams, each with the parties for which streams asked.
+"""Reads pages of audit entries for event streams. Each entry has those of its parties for which
+streams ask.
 
 Reference: features.md (Streams).
 """
@@ -21,7 +22,8 @@ END_EVENTS: Final = frozenset({AuditEventType.WORKFLOW_FINISHED, AuditEventType.
 
 
 class Asked(NamedTuple):
-    """The entries that a stream asks for: those of a workflow, else those of a party, else all.
+    """The entries that a stream asks for: those of a workflow; without a workflow those of a party;
+    without both all entries.
 
     If both are given, the stream shows only the workflow's entries to which the party is a party.
     """
@@ -37,8 +39,8 @@ async def entries_between(
 
     Args:
         after, last: the range of entry ids; the first is excluded.
-        asked: the entries that streams ask for. `parties` of a returned entry has only those of
-            its parties that are named here.
+        asked: the entries that streams ask for. In a returned entry `parties` contains only parties
+            that are named here.
     """
     parties = {one.party for one in asked} - {None}
     workflows = {one.workflow_id for one in asked} - {None}
@@ -53,8 +55,8 @@ async def entries_between(
     ).where(is_in_range)
     if Asked(None, None) not in asked:
         about = sql.select(audit.c.id).where(audit.c.workflow_id.in_(workflows), is_in_range)
-        # IN with one party is an equality, so the index has the order. An entry may be of several
-        # parties.
+        # With one party, IN is an equality, so the index gives the order. `distinct`, because an
+        # entry may have several of the parties.
         own = sql.select(audit_party.c.audit_id.label("id")).where(
             audit_party.c.party.in_([one.party for one in asked if one.workflow_id is None]),
             audit_party.c.audit_id.between(after + 1, last),

@@ -1,4 +1,4 @@
-"""Prepared reads on a connection of their own, for reads that nearly every request needs.
+"""Prepared reads on a separate connection, for reads that nearly every request needs.
 
 psycopg prepares each statement. A read through SQLAlchemy takes three times as much processor time.
 The rows are the same as those of `LedgerReader.rows`.
@@ -29,8 +29,8 @@ class PreparedReads:
 
     Args:
         url: `postgresql://…` of a login that is a member of `ledger_reader`.
-        timeout_s: how long a read waits for earlier reads, and then for a connection and the
-            server.
+        timeout_s: how long a read waits for earlier reads. After that it waits as long for the
+            connection and the reply together.
         statement_timeout_ms: after how long the server cancels a read; 0: never.
     """
 

@@ -45,7 +45,8 @@ _HASH_COLUMNS: Final = ("hash", "previous_hash")
 _IS_UNFINISHED: Final = workflow.c.completed_ms.is_(None)
 # The default maximum bytes of a page.
 PAGE_BYTES_MAX: Final = 4 * 1024 * 1024
-# Keys by the current secret, and during the overlap of a rotation by the previous one.
+# Finds a key by its current secret, and during the overlap of a rotation also by its previous
+# secret.
 _KEYS: Final = sql.text(f"""
     SELECT k.*, {IS_REVOKED.format(did="k.owner_did")} AS is_owner_revoked
     FROM callboard.api_key k
@@ -74,7 +75,7 @@ _AGENT: Final = sql.select(*(one for one in agent.c if one.name != "signing_secr
 
 
 class RowPage(list[RowDict]):
-    """Rows of a list. `is_cut`: the page ended early because more rows would be too large.
+    """A page of rows. `is_cut`: the page ended early because it reached its maximum size.
 
     `looked_to`: the id of the last row that was scanned, if the scan ended before the list did;
     None: the list was read to the end of the page.
@@ -89,8 +90,8 @@ class RowPage(list[RowDict]):
 
     @classmethod
     def of(cls, found: list[RowDict]) -> RowPage:
-        """Return the page of rows that have `page_rows` and `bytes_before`; remove these
-        columns."""
+        """Return the page for rows with the columns `page_rows` and `bytes_before`, and remove
+        these columns."""
         row_count = 0
         for row in found:
             row_count = row.pop("page_rows")
@@ -141,7 +142,8 @@ class LedgerReader(Pool):
         """Return workflow rows without nodes and manifest, newest first.
 
         Args:
-            is_quarantined: only workflows that are quarantined, or only others; None: both.
+            is_quarantined: True: only quarantined workflows; False: only workflows that are not
+                quarantined; None: all.
             start_ms, end_ms: the time of creation, Unix milliseconds; the end is excluded.
             before_id: the last id of the previous page (keyset paging).
             command_key: only the workflow whose publish had this key.
@@ -213,13 +215,13 @@ class LedgerReader(Pool):
         return rows[0] if rows else None
 
     async def is_hidden(self, did: str, viewer: str | None) -> bool:
-        """Say whether an agent is in a private subnet that the viewer ("" for nobody) may not
-        see."""
+        """Say whether an agent is in a private subnet that the viewer may not see ("": a viewer
+        without a DID)."""
         rows = await self.lookups.rows(HIDDEN_AGENT, {"did": did, "viewer": viewer})
         return bool(rows[0]["is_hidden"])
 
     async def api_keys_by_hashes(self, hashes: Sequence[bytes]) -> dict[bytes, RowDict]:
-        """Return the rows of API keys by SHA-256, revoked keys too, with one statement.
+        """Return the rows of API keys by the SHA-256 of their secrets, including revoked keys.
 
         `is_owner_revoked`: whether the key's owner is revoked now. A rotated key is also found by
         its previous hash until `previous_ends_ms`.
@@ -269,7 +271,8 @@ class LedgerReader(Pool):
             bytes_max: maximum bytes of bodies: the page ends with the row that exceeds it.
             looked_at_max: maximum entries that are scanned; None: the default.
             party_did: only entries to which this DID is a party; None: all.
-            caller: DID of the caller; reads that scan are searches, in which callers take turns.
+            caller: DID of the caller. A read that scans is a search, and in searches callers take
+                turns.
         """
         select = audit_select(wanted, party_did, looked_at_max)
         search = partial(self.searches.rows, caller=caller)
@@ -285,7 +288,7 @@ class LedgerReader(Pool):
         return RowPage(found, is_cut=False, looked_to=looked_to)
 
     async def own_audit_ids(self, did: str, audit_ids: Collection[int]) -> set[int]:
-        """Return the ids among these of the audit entries to which a DID is a party."""
+        """Return the given ids of audit entries that have the DID as a party."""
         query = sql.select(audit_party.c.audit_id).where(
             audit_party.c.party == did, audit_party.c.audit_id.in_(audit_ids)
         )
@@ -329,7 +332,7 @@ class LedgerReader(Pool):
         read: Callable[[sql.Executable], Awaitable[list[RowDict]]] | None = None,
         **wanted: object,
     ) -> RowPage:
-        """Return a page of rows that the database cuts when it gets too large.
+        """Return a page of rows. The database ends the page when the page gets too large.
 
         Args:
             query, key, after, limit, is_newest_first, wanted: as for `listed`.

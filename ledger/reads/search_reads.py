@@ -1,8 +1,8 @@
 """Searches: reads whose cost depends on what callers have stored, separated from all other reads.
 
-They have their own connections and run one at a time, so that no other read waits for them. The
-server cancels a search that takes too long. Its timeout is shorter than callers wait, so the work
-ends before its caller gives up. Decision registry-and-discovery.
+Searches have their own connections and run one at a time, so that no other read waits for them. The
+server cancels a search that takes too long. This timeout is shorter than the timeout of the caller,
+so no search continues after its caller has given up. Decision registry-and-discovery.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ class SearchReads:
     async def prepared_rows(
         self, statement: str, values: Mapping[str, Any], *, caller: str
     ) -> list[RowDict]:
-        """Return the rows of a search with a prepared statement; use it if few texts occur.
+        """Return the rows of a search with a prepared statement, for searches with few different
+        SQL texts.
 
         Args:
             caller: the DID that searches; callers take turns.

@@ -44,10 +44,10 @@ class StoredWorkflow:
 
 @dataclass(frozen=True, slots=True)
 class WorkflowHead:
-    """Says who may see a workflow, and how large its record is; has no results.
+    """The fields that decide who may see a workflow, and the size of its record.
 
-    `workflow`: without manifest, intent and nodes. `is_agent`: whether the DID in the question is
-    the agent of one of its nodes. `record_bytes`: the approximate bytes of its record.
+    `workflow`: a part of the workflow's row, without nodes. `is_agent`: whether the requested DID
+    is the agent of one of its nodes. `record_bytes`: the approximate bytes of its record.
     """
 
     workflow: StoredWorkflow

@@ -1,8 +1,9 @@
-"""Runs expensive reads one at a time in each process, which leaves room for other reads.
+"""Runs expensive reads one at a time in each process, so that the database has capacity for other
+reads.
 
-Callers take turns: only one read of each caller competes for the turn. The number of waiting reads
-is bounded, for each caller and in total; further reads are refused. If other callers fill the
-total, a caller without a read still gets a place, up to twice the total. Decision
+At any time only one read of each caller competes to run, so callers take turns. The number of reads
+that wait or run is bounded, for each caller and in total. Further reads are refused. If other
+callers fill the total, a caller without a read still gets a place, up to twice the total. Decision
 refunds-disputes-invoices-quotas.
 """
 
@@ -35,7 +36,7 @@ class ReadTurns:
 
     @asynccontextmanager
     async def turn(self, caller: str = "") -> AsyncIterator[None]:
-        """Wait for the turn, and hold it during the block.
+        """Wait until no other read runs, and run the block as the only read.
 
         Args:
             caller: the DID of the caller; "" for the service itself.

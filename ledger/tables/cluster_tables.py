@@ -11,7 +11,7 @@ from ledger.tables.table import Table
 from ledger.tables.writes import Guard, change, upsert
 
 # A member is one start of a process: its id is new each time, and a member that is 'gone' never
-# comes back. address: the same for each process that is started at the same place.
+# comes back. address: the actor's name, which a process and its successors share.
 MEMBER: Final = Table.of(
     "member",
     "id text PRIMARY KEY",
@@ -21,9 +21,9 @@ MEMBER: Final = Table.of(
     "state text NOT NULL CHECK (state IN ('ready', 'draining', 'gone'))",
     "joined_ms bigint NOT NULL",
 )
-# The holder and the epoch of each shard; rows of workflows do not name processes. The migration
-# inserts a row for every shard. member: '' if no member holds the shard. There is no foreign key,
-# because it would be checked each time a shard moves.
+# The holder and the epoch of each shard. The migration inserts a row for every shard. member: '' if
+# no member holds the shard. There is no foreign key, because it would be checked each time a shard
+# moves.
 SHARD: Final = Table.of(
     "shard",
     "id smallint PRIMARY KEY CHECK (id BETWEEN 0 AND 255)",

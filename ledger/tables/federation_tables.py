@@ -12,9 +12,10 @@ from ledger.tables.writes import CHANGED, NOW, Guard, change, insert, upsert
 
 # Peers: other Callboard deployments, their heartbeats and the agents that they have revoked.
 
-# public_key: the key with which the peer signs, base64. clearing_did: the account that gets the
-# payments for work that the peer has done. capabilities: those that the peer may offer here, NULL:
-# all. The row of a removed peer stays, so that its id and its clearing account stay reserved.
+# public_key: the key with which the peer signs, base64. clearing_did: the DID whose account gets
+# the payments for work that the peer has done. capabilities: the capabilities that the peer may
+# offer here; NULL: all. The row of a removed peer stays, so that its id and its clearing account
+# stay reserved.
 PEER: Final = Table.of(
     "peer",
     "id text PRIMARY KEY",
@@ -33,9 +34,8 @@ PEER: Final = Table.of(
 # The newest heartbeat of each peer. at_ms: the time in the newest signed heartbeat; the next one
 # must have a later time. heartbeat_ms: when the newest heartbeat arrived, by the database's clock.
 # proven_key: the key of the newest signed heartbeat; proven_ms: when that heartbeat arrived.
-# offers:
-# by capability, [price in micro-credits, latency, version]. trust_id: the peer's audit entry up to
-# which its revocations were read.
+# offers: by capability, [price in micro-credits, latency, version]. trust_id: the id of the peer's
+# audit entry up to which its revocations were read.
 PEER_LIVE: Final = Table.of(
     "peer_live",
     "peer_id text PRIMARY KEY",
@@ -50,8 +50,8 @@ PEER_LIVE: Final = Table.of(
     "trust_id bigint NOT NULL DEFAULT 0",
     storage="fillfactor = 50",
 )
-# Operational, too. The agents that a peer has revoked. revoked_id: the peer's audit entry;
-# expires_ms: the end of the revocation, NULL: never.
+# Operational, too. The agents that a peer has revoked. revoked_id: the id of the peer's audit
+# entry. expires_ms: when the revocation ends; NULL: never.
 PEER_AGENT: Final = Table.of(
     "peer_agent",
     "peer_id text NOT NULL",
@@ -83,7 +83,8 @@ REMOVED_PEERS: Final = change(
 )
 
 
-# changed_id also moves when members or policies change, because owners read a subnet with them.
+# changed_id also rises when members or policies change, because owner processes read a subnet
+# together with them.
 SUBNET: Final = Table.of(
     "subnet",
     "id text PRIMARY KEY",
@@ -95,7 +96,8 @@ SUBNET: Final = Table.of(
     "removed_ms bigint",
     "changed_id bigint NOT NULL DEFAULT 0",
 )
-# status: listed by the subnet's owner only, or joined, which binds the DID to the policies.
+# status: `listed`: the subnet's owner has added the DID. `joined`: the DID has joined, and the
+# subnet's policies bind it.
 SUBNET_MEMBER: Final = Table.of(
     "subnet_member",
     "subnet_id text NOT NULL REFERENCES callboard.subnet (id)",
@@ -127,7 +129,7 @@ REMOVED_SUBNETS: Final = change(SUBNET, computed={"removed_ms": NOW})
 SUBNET_MEMBERS: Final = upsert(SUBNET_MEMBER, fixed={"changed_ms": NOW})
 SUBNET_POLICIES: Final = insert(SUBNET_POLICY, fixed={"created_ms": NOW}, without=("removed_ms",))
 REMOVED_POLICIES: Final = change(SUBNET_POLICY, computed={"removed_ms": NOW})
-# These rows name a subnet and change all its members or all its policies.
+# A row of these writes names a subnet. The write removes all its members or all its policies.
 ENDED_MEMBERS: Final = change(
     SUBNET_MEMBER,
     ["changed_by_did"],

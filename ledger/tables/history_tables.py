@@ -47,8 +47,8 @@ AUDIT: Final = Table.of(
     "body text NOT NULL",
     "hash bytea NOT NULL CHECK (hash = sha256(convert_to(body, 'UTF8')))",
 )
-# The events that are indexed by type and target: all except those of every workflow's life. number:
-# the position of the event in its entry.
+# The events that are indexed by type and target: all except `LIFE_EVENTS`, which every ordinary
+# workflow has. number: the position of the event in its entry.
 AUDIT_EVENT: Final = Table.of(
     "audit_event",
     "audit_id bigint NOT NULL",
@@ -73,10 +73,10 @@ AUDIT_EVENTS: Final = insert(AUDIT_EVENT)
 AUDIT_PARTIES: Final = insert(AUDIT_PARTY, is_frequent=True)
 
 
-# Proofs: the keys with which the deployment signs, and receipts that others submit.
+# Proofs: the keys with which the deployment signs, and receipts that callers submit.
 
-# The key in use is the one without retired_ms. sealed: its sealed private key; a retired key has
-# none, because it signs nothing any more. audit_id: the entry that contains its public key.
+# The key without retired_ms is in use. sealed: the sealed private key; NULL for a retired key,
+# which signs nothing any more. audit_id: the audit entry that contains the public key.
 SIGNING_KEY: Final = Table.of(
     "signing_key",
     "key_id text PRIMARY KEY",

@@ -24,8 +24,9 @@ CAPABILITY_LINE: Final = Table.of(
     "versions integer NOT NULL CHECK (versions BETWEEN 1 AND 1000)",
     "is_assigned boolean NOT NULL DEFAULT false",
 )
-# Versions never change and are never removed; each can be deprecated once, with a successor.
-# Schemas are JSON texts in canonical form; schema_hash is the hash of both.
+# The schemas of a version never change, and no version is removed. A version can be deprecated
+# once, with or without a successor. Schemas are JSON texts in canonical form. schema_hash is the
+# hash of both schemas.
 CAPABILITY_VERSION: Final = Table.of(
     "capability_version",
     "id text PRIMARY KEY CHECK (id = capability_id || '@' || version)",
@@ -63,14 +64,16 @@ DEPRECATED_VERSIONS: Final = change(
 # Agents and callers: registrations, keys, revocations, prices, quotas, reputation, disputes and
 # feedback.
 
-# signing_secret is encrypted before it reaches the ledger. Heartbeat tokens are valid if they name
-# token_revision, which changes when a deregistered agent registers again.
+# signing_secret is encrypted before it reaches the ledger. A heartbeat token is valid if it
+# contains token_revision. token_revision changes when earlier tokens must become invalid, such as
+# when a deregistered agent registers again.
 # key_number: how many keys the agent has had, including the current one. key_from_ms: when it got
 # the current key, NULL: at its registration. inherited_from_did: the owner towards whose maximum of
-# agents an inherited agent counts, because an heir need not agree; NULL: the current owner.
-# proven_by: the evidence that the DID is its owner's, NULL for an unproven claim.
+# agents an inherited agent counts. It may be a previous owner, because an heir need not agree.
+# NULL: the current owner. proven_by: the evidence that the DID is its owner's, NULL for an unproven
+# claim.
 # card_counter: the highest counter of a signed card.
-# card_number, lineage_hash: the newest card's place in the lineage, and the hash of that place.
+# card_number, lineage_hash: the number and the hash of the newest card's entry in the lineage.
 # meta_*: name, author and model in the card, by which lists filter; NULL if a text has U+0000.
 # is_trusted: an administrator registered the agent, so it may verify if the payer names no
 # verifier.
@@ -106,7 +109,7 @@ AGENT: Final = Table.of(
     "subnet_id text",
     "changed_id bigint NOT NULL DEFAULT 0",
 )
-# The lineage of agents' cards: each place has the hash of the previous place.
+# The lineage of agents' cards. Each row contains the hash of the previous row of the agent.
 AGENT_CARD: Final = Table.of(
     "agent_card",
     "did text NOT NULL",
@@ -136,8 +139,8 @@ AGENT_LIVE: Final = Table.of(
     "updated_ms bigint NOT NULL",
     storage="fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05",
 )
-# The last revocation of each DID; earlier ones are only in the audit chain. expires_ms NULL: never.
-# ended_ms: when the revocation was lifted.
+# The last revocation of each DID; earlier ones are only in the audit chain. expires_ms: when the
+# revocation ends by itself; NULL: never. ended_ms: when the revocation was lifted.
 REVOCATION: Final = Table.of(
     "revocation",
     "did text PRIMARY KEY",
@@ -151,8 +154,9 @@ REVOCATION: Final = Table.of(
     "changed_id bigint NOT NULL DEFAULT 0",
     "CHECK ((ended_ms IS NULL) = (ended_by_did IS NULL))",
 )
-# parent_id: the key with which it was created, and with which it ends. depth: how many ancestors it
-# has. previous_hash: the hash before a rotation, valid until previous_ends_ms.
+# parent_id: the key with which this key was created. When the parent ends, this key ends too.
+# depth: the number of ancestors. previous_hash: the hash before a rotation, valid until
+# previous_ends_ms.
 API_KEY: Final = Table.of(
     "api_key",
     "id text PRIMARY KEY",
@@ -196,8 +200,8 @@ QUOTA: Final = Table.of(
     "set_by_did text NOT NULL",
     "updated_ms bigint NOT NULL",
 )
-# Tallies of outcomes, from which reputations are calculated. paid_*: of nodes with a price above 0.
-# They can be recounted from the nodes.
+# Tallies of outcomes, from which reputations are calculated. paid_*: the outcomes of nodes with a
+# price above 0. All tallies can be recounted from the nodes.
 REPUTATION: Final = Table.of(
     "reputation",
     "agent_did text PRIMARY KEY",
@@ -248,7 +252,7 @@ FEEDBACK: Final = Table.of(
     "PRIMARY KEY (workflow_id, agent_did)",
 )
 
-# A card without a key or a secret keeps those of the previous card. A trigger of the database
+# If a new card has no key or no secret, the stored key or secret stays. A trigger of the database
 # maintains offered_since_ms.
 AGENTS: Final = upsert(
     AGENT,
@@ -263,8 +267,8 @@ AGENTS: Final = upsert(
     kept_unless_given=("public_key", "key_from_ms", "signing_secret"),
 )
 AGENT_CARDS: Final = insert(AGENT_CARD, fixed={"registered_ms": NOW})
-# Changes of an agent without its card; a column that a row lacks stays as it is. The rows of a
-# batch are written in the order of writes, not of commands, so the higher revision is kept.
+# Changes of an agent without its card; a column that a row lacks stays as it is. A batch is written
+# in the order of writes, not of commands. So the statement keeps the higher revision.
 _IDENTITY: Final = (
     "owner_did", "public_key", "key_number", "key_from_ms", "token_revision", "inherited_from_did",
 )  # fmt: skip
@@ -278,7 +282,8 @@ AGENT_IDENTITIES: Final = change(
         "changed_id": CHANGED,
     },
 )
-# The agent of an unproven claim that yields: nothing that the earlier owner has set stays in force.
+# Agents whose unproven claim yields. Each column that a row lacks becomes NULL, so no setting of
+# the earlier owner stays.
 YIELDED: Final = change(
     AGENT,
     ["owner_did", "public_key", "key_from_ms", "signing_secret", "inherited_from_did"],
@@ -313,7 +318,7 @@ ROTATED_KEYS: Final = change(
     guard=Guard("CB003", "a key that has ended would be rotated"),
 )
 REVOKED_KEYS: Final = change(API_KEY, where="o.revoked_ms IS NULL", computed={"revoked_ms": NOW})
-# A row names an owner: all its live keys end.
+# A row names an owner. All live keys of this owner end.
 ENDED_API_KEYS: Final = change(
     API_KEY,
     key=("owner_did",),

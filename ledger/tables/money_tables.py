@@ -10,8 +10,8 @@ from typing import Final
 from ledger.tables.table import Table
 from ledger.tables.writes import CHANGED, NOW, Guard, change, insert, upsert
 
-# All money is in accounts. Only the trigger on `entry` changes balances; the writer has no right
-# to.
+# All money is in accounts. Only the trigger on `entry` changes balances. The writer has no right to
+# update accounts.
 # At most 9 * 10^18 micro-credits are issued in total, so no account can overflow.
 ACCOUNT: Final = Table.of(
     "account",
@@ -57,7 +57,7 @@ ESCROW: Final = Table.of(
     "released_ms bigint",
     storage="fillfactor = 80",
 )
-# A stake is two accounts. Its row, invoices and disputes hold no money themselves.
+# A stake is two accounts, and a row of this table names them.
 STAKE: Final = Table.of(
     "stake",
     "agent_did text PRIMARY KEY",
@@ -66,8 +66,8 @@ STAKE: Final = Table.of(
     "updated_ms bigint NOT NULL",
     "changed_id bigint NOT NULL DEFAULT 0",
 )
-# The depositors' shares of a stake: what each has deposited and not withdrawn, less the losses
-# until a share of the agent last changed. Later losses are divided in proportion.
+# The depositors' shares of a stake: deposits minus withdrawals, minus the losses until a share of
+# this stake last changed. Later losses are divided in proportion to the shares.
 STAKE_SHARE: Final = Table.of(
     "stake_share",
     "agent_did text NOT NULL",
@@ -141,7 +141,8 @@ SETTLED_INVOICES: Final = change(
     computed={"settled_ms": NOW},
     guard=Guard("CB003", "an invoice would be settled twice"),
 )
-# A row names an invoice: all its lines become void, so its payments can be invoiced again.
+# A row names an invoice. All lines of the invoice become void, so its payments can be invoiced
+# again.
 VOIDED_LINES: Final = change(
     INVOICE_LINE, key=("invoice_id",), where="NOT o.is_void", computed={"is_void": "true"}
 )

@@ -1,15 +1,15 @@
 """Descriptions of tables, and the encoding of rows as parameters of the commit function.
 
-A table's columns and constraints are written once. From the description come the statement that
-creates the table (the baseline migration), the SQL that writes to it (`writes.py`), the encoding of
-its rows (`ledger/writer/batch.py`) and the table for reads (`ledger/schema.py`). Indexes are in
+A table's columns and constraints are written once. Four things are generated from the description:
+the CREATE TABLE of the baseline migration, the SQL of writes (`writes.py`), the encoding of rows
+(`ledger/writer/batch.py`) and the SQLAlchemy table for reads (`ledger/schema.py`). Indexes are in
 `migrations/baseline/`. Money is BIGINT micro-credits, times are BIGINT milliseconds since 1970
 (UTC); the last part of a column's name is its unit.
 
-Rows are sent as JSON, one text per write. Arrays of row types in binary format would cost Postgres
-less, but the writer more, and more in total (decision ledger-writer). Postgres refuses NUL in
-texts, and UTF-8 has no lone surrogates. One such character in an agent's error message must not
-stop a batch of a thousand commands, so it is stored as U+FFFD.
+Rows are sent as JSON, one text per write. Binary arrays of row types would take less time in
+Postgres, but more time in the writer, and more in total (decision ledger-writer). Postgres refuses
+NUL in texts, and UTF-8 has no lone surrogates. One such character in an agent's error message must
+not stop a batch of a thousand commands, so it is stored as U+FFFD.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _NUL: Final = b"\\u0000"
 
 
 class Encoded(bytes):
-    """A parameter that is encoded already; the statement states its type."""
+    """A parameter that is encoded already. The statement states its SQL type."""
 
 
 class EncodedDumper(Dumper):
@@ -112,7 +112,7 @@ class Column:
 
     @property
     def default(self) -> str | None:
-        """The value of a column that a row lacks, as SQL; None: NULL."""
+        """The SQL value that the column gets if a row lacks it; None: NULL."""
         found = _DEFAULT.search(self.checks)
         return found and found[1]
 

@@ -11,14 +11,14 @@ from ledger.tables.table import Table
 from ledger.tables.writes import NOW, Guard, change, insert
 
 # id: also the id of the template. manifest: the template, as the owner sent it. version: rises with
-# every change by a caller. config: the configuration of its kind. due_ms: the next due time by the
-# cron expression; delay_ms: how much later its run starts; taken_ms: the newest due time that was
-# taken. runs: the number of started runs; refusals: the number of failed runs since the last
-# successful one. day_ms, day_micro: a UTC day, and the sum of the holds of its runs. The credential
-# of its runs is that of its last change: signed_key (the key with which its owner's DID signed) or
-# key_id (an API key); expires_ms: when that credential ends. token_hash: SHA-256 of a hook's token;
-# secret: that token and, if is_signed, a space and the signing secret, sealed together. audit_id:
-# the audit entry of its creation or last resumption.
+# every change by a caller. config: the settings of this kind of trigger. due_ms: the next due time
+# by the cron expression. delay_ms: how long after the due time the run starts. taken_ms: the newest
+# due time that was taken. runs: the number of started runs; refusals: the number of failed runs
+# since the last successful one. day_ms, day_micro: a UTC day, and the sum of the holds of its runs.
+# The runs have the credential of the trigger's last change: signed_key (the key with which the
+# owner's DID signed) or key_id (an API key). expires_ms: when that credential ends. token_hash:
+# SHA-256 of a hook's token. secret: the token and, if is_signed, a space and the signing secret,
+# sealed together. audit_id: the audit entry of its creation or last resumption.
 TRIGGER: Final = Table.of(
     "trigger",
     "id uuid PRIMARY KEY",
@@ -52,10 +52,10 @@ TRIGGER: Final = Table.of(
     "CHECK ((reason IS NULL) = (status = 'active'))",
     storage="fillfactor = 70",
 )
-# The result of one cause of a run. key: the due time, the delivery or the event that was the cause.
-# reason, detail: why the run was refused or skipped. missed_until_ms: the last of the missed due
-# times; the first is due_ms. depth: how many runs of event triggers led to it. audit_id: the audit
-# entry of the result.
+# The result of one cause of a run. key: identifies the cause by its due time, delivery id,
+# idempotency key or audit entry id. reason, detail: why the run was refused or skipped.
+# missed_until_ms: the last of the missed due times; the first is due_ms. depth: how many runs of
+# event triggers led to this run. audit_id: the audit entry of the result.
 TRIGGER_RUN: Final = Table.of(
     "trigger_run",
     "trigger_id uuid NOT NULL",
@@ -74,7 +74,7 @@ TRIGGER_RUN: Final = Table.of(
 )
 
 TRIGGERS: Final = insert(TRIGGER, fixed={"created_ms": NOW, "updated_ms": NOW})
-# These columns are NULL in changes that no caller makes, and keep their stored values then.
+# In a change that no caller makes these columns are NULL, and the stored values stay.
 _KEPT_UNLESS_GIVEN: Final = ("name", "manifest", "config", "delay_ms", "updated_ms")
 _NOT_STATE: Final = ("token_hash", "secret", "is_signed", "created_ms", *_KEPT_UNLESS_GIVEN)
 # The columns that the writer caches: the fields of `KnownTrigger`.

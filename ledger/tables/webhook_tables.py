@@ -10,12 +10,11 @@ from typing import Final
 from ledger.tables.table import Table
 
 # Webhooks receive audit entries. secrets: the current secret and, until former_ends_ms, the
-# previous one, sealed. pause_reason: NULL while the webhook is active. It is paused when its
-# credential ends:
-# signed_key (the key of the owner's DID, unless the DID is a did:key) or key_id (an API key);
-# expires_ms: when that credential expires. after_id: only later entries are sent. failing_ms: since
-# when every attempt has failed. skipped_events: how many entries were left out because too many
-# were undelivered.
+# previous secret, sealed together. pause_reason: NULL while the webhook is active. A webhook is
+# paused when its credential ends. The credential is signed_key (the key of the owner's DID, unless
+# the DID is a did:key) or key_id (an API key). expires_ms: when the credential expires. after_id:
+# only entries with larger ids are sent. failing_ms: since when every attempt has failed.
+# skipped_events: how many entries were left out because too many deliveries were pending.
 WEBHOOK: Final = Table.of(
     "webhook",
     "id uuid PRIMARY KEY",
@@ -36,11 +35,11 @@ WEBHOOK: Final = Table.of(
 )
 # Deliveries of audit entries: messages to webhooks or to the `webhookUrl` of publishes, and runs of
 # event triggers. target_id: the webhook, or a hash for all publishes or all event triggers of the
-# owner. address: the URL of the publish, or the trigger's id. audit_id: NULL for a test. line: the
-# deliveries of one target and line form a queue, in the order of their entries. next_ms: when a
-# pending delivery is due; while it is leased, the end of the lease. ends_ms: when a pending
-# delivery is given up, or when an ended one is removed. error: why the last attempt failed, or why
-# a run is only recorded as skipped.
+# owner. address: the URL of the publish, or the trigger's id. audit_id: NULL for a test. line: a
+# queue of the target; the deliveries with the same target_id and line are sent in the order of
+# their entries. next_ms: when a pending delivery is due; while it is leased, the end of the lease.
+# ends_ms: when a pending delivery fails (unless it starts a run), or when an ended delivery is
+# removed. error: why the last attempt failed, or why a run is only recorded as skipped.
 EVENT_DELIVERY: Final = Table.of(
     "event_delivery",
     "id uuid PRIMARY KEY",

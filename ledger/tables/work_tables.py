@@ -10,14 +10,14 @@ from typing import Final
 from ledger.tables.table import Table
 from ledger.tables.writes import NOW, Guard, change, insert, upsert
 
-# spent_micro: written when the workflow ends; until then it is escrow.amount - balance.
-# traceparent: of the publish, in the form of version 00 (W3C Trace Context); NULL without a valid
-# one.
-# template_id, template_version: the trigger whose run it is, NULL if it is not a run.
-# webhook_url: the URL that gets a message when it ends.
-# is_halted: a step was refused; no step is accepted until an owner has read the rows again.
-# quarantined_ms, quarantine_code: a step was refused for an unforeseen reason. They are set
-# together, stay when the workflow ends, and are cleared when it is resumed.
+# spent_micro: written when the workflow ends. Until then readers compute it from the escrow.
+# traceparent: the publish request's traceparent as version 00 (W3C Trace Context). NULL: the
+# request had no valid one.
+# template_id, template_version: the trigger that started the workflow. NULL: no trigger did.
+# webhook_url: the URL that gets a message when the workflow ends.
+# is_halted: a step was refused. The next step must be decided from rows that were read again.
+# quarantined_ms, quarantine_code: when and why the workflow was quarantined. Both stay when the
+# workflow ends, and are cleared when it is resumed.
 WORKFLOW: Final = Table.of(
     "workflow",
     "id uuid PRIMARY KEY",
@@ -53,15 +53,16 @@ WORKFLOW: Final = Table.of(
 )
 # Each column except the key has the name of a field of `NodeChanged` (core/workflow/events.py).
 # A row is inserted when its node leaves `pending`; readers add the other nodes from the manifest.
-# result_ref is {"$blob": "sha256:…", "size": n}; such a node has no result_json.
-# input_hash: of an accepted attempt, until its result arrives.
-# selection_json: why its agent was selected. price_json: the rates if it is paid per token.
-# stake_micro: the stake of its agent that is locked with the open attempt.
-# promised_ms: the promised time of the open attempt. is_own: whether the payer owns its agent.
-# counts_as: how the node's end counts for reputation.
-# auction_closes_ms: until when its round takes bids.
-# key_version: version of the keys from which the attempt's tokens are derived (0: never
-# dispatched).
+# result_ref: {"$blob": "sha256:…", "size": n}. A node with it has no result_json.
+# input_hash: the hash of the inputs of an accepted attempt, until the result arrives.
+# selection_json: why the agent was selected. price_json: the agent's rates per token; NULL: a fixed
+# price.
+# stake_micro: the part of the agent's stake that the open attempt locks.
+# promised_ms: the promised time of the open attempt. is_own: whether the payer owns the agent.
+# counts_as: how the node's end counts for the agent's reputation.
+# auction_closes_ms: until when the auction round accepts bids.
+# key_version: the version of the deployment key from which the attempt's tokens are derived. 0: the
+# node was never dispatched.
 NODE: Final = Table.of(
     "node",
     "workflow_id uuid NOT NULL",
@@ -103,8 +104,8 @@ NODE: Final = Table.of(
     storage="fillfactor = 70",
 )
 # queued_ms: when the attempt was opened; started_ms: when its request was sent; completed_ms: when
-# its reply or result arrived. signature: the agent's signature of its result, valid for its key
-# signed_key (base64).
+# its reply or result arrived. signature: the agent's signature of its result. signed_key: the
+# public key that verifies it, base64.
 ATTEMPT: Final = Table.of(
     "attempt",
     "workflow_id uuid NOT NULL",
@@ -126,8 +127,8 @@ ATTEMPT: Final = Table.of(
     "signed_key text",
     "PRIMARY KEY (workflow_id, id)",
 )
-# The terms never change while a round is open; it closes once. excluded: by agent, why its bid was
-# left out.
+# The terms of an open round never change, and a round closes once. excluded: by agent, why its bid
+# was left out.
 AUCTION: Final = Table.of(
     "auction",
     "workflow_id uuid NOT NULL",
@@ -148,9 +149,9 @@ AUCTION: Final = Table.of(
     "CHECK ((status = 'awarded') = (winner_did IS NOT NULL AND price_micro IS NOT NULL))",
     storage="fillfactor = 70",
 )
-# Live bids as they were received, standing bids of cards as of the close of the round.
-# stake_offered_micro NULL: as much as the round requires. stake_locked_micro: the bidder's stake
-# that is locked until the round closes.
+# Live bids are stored when they are received. Standing bids of cards are stored when the round
+# closes. stake_offered_micro NULL: the bidder offers as much as the round requires.
+# stake_locked_micro: the bidder's stake that is locked until the round closes.
 BID: Final = Table.of(
     "bid",
     "workflow_id uuid NOT NULL",
@@ -197,7 +198,8 @@ NODES: Final = upsert(
     guard=Guard("CB004", "a node that succeeded would change"),
     is_frequent=True,
 )
-# Nodes whose locked stake a dispute or an administrator has ended while the attempt was open.
+# Nodes whose stake lock was ended by a fraud dispute or an administrator while the attempt was
+# open.
 ENDED_LOCKS: Final = change(NODE, computed={"stake_micro": "0"})
 ATTEMPTS: Final = insert(ATTEMPT, without=("id",), is_frequent=True)
 AUCTIONS: Final = insert(

@@ -1,8 +1,9 @@
 """Generates the SQL function that commits a batch, and the writer's grants, from the descriptions
 of writes.
 
-The function's name contains the hash of its text. So a changed description makes another function,
-and running writers of the previous release still find theirs. `ledger.migrate` creates it.
+The function's name contains the hash of its text. So a changed description gives another function,
+and the running writers of the previous release still find their function. `ledger.migrate` creates
+it.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from ledger.tables.table import Table
 from ledger.tables.writes import CHANGED, COUNT, NOW, ROWS, Write
 
 # A batch is written in the order of these modules and of the definitions in them. Command keys come
-# first, because a repeat must fail by its key before it violates anything else. The audit chain
-# comes before the money, because an entry names its audit entry.
+# first, because a repeat must fail by its key and not by another constraint. The audit chain comes
+# before the money, because an entry names its audit entry.
 _DESCRIBED: Final = [
     described
     for module in (

@@ -16,9 +16,9 @@ from ledger.tables.table import Column, Table
 
 # The time of the batch, as an SQL expression.
 NOW: Final = "p_now_ms"
-# The id of the newest audit entry, including those of the batch, as an SQL expression. It is stored
-# as `changed_id` in rows that directories cache: they read the rows above the newest id they have
-# seen.
+# The id of the newest audit entry, including those of the batch, as an SQL expression. Rows that
+# directories cache store it as `changed_id`. A directory reads the rows whose `changed_id` is above
+# the newest id that it has seen.
 CHANGED: Final = "p_audit_id"
 # Placeholders in a statement for its rows and for their number.
 ROWS: Final = "<rows>"
@@ -26,7 +26,7 @@ COUNT: Final = "<count>"
 
 
 class Guard(NamedTuple):
-    """What a statement must do for each of its rows; otherwise the batch is refused."""
+    """The error of a statement that does not write each of its rows. The batch then fails."""
 
     sqlstate: str
     message: str
@@ -98,11 +98,11 @@ def upsert(
 
     Args:
         fixed: by column, the value of every row as SQL; rows do not have these columns.
-        without: columns that get the table's own default in a new row, and NULL in a replaced one.
+        without: columns that get the table's own default in a new row, and NULL in a replaced row.
         kept: columns that a replaced row keeps.
         kept_unless_given: columns that a replaced row keeps if the new row has NULL there.
-        added: counts that are added to those of the replaced row. They must not be negative,
-            because they are checked as if the row were new.
+        added: columns whose values are added to those of the stored row. The values must not be
+            negative, because Postgres first checks them as a new row.
         only_if: the condition for replacing a row, as SQL.
         guard: the error if a row may not be replaced.
     """
@@ -155,10 +155,10 @@ def change(
         given: the columns of the rows besides those of the key. Columns of the table, by name, are
             set; others are described and only used in expressions.
         key: the columns by which a stored row is found; none: the primary key.
-        where: the condition for changing a stored row, as SQL; None: none.
-        computed: by column, the SQL of a value that is set in addition to, or instead of, the
-            rows'.
-        guard: the error if a row is not found, or may not change.
+        where: the condition for changing a stored row, as SQL; None: no condition.
+        computed: by column, the SQL of a value that the statement sets. It replaces a given value
+            of the same column.
+        guard: the error if a stored row is not found, or may not change.
     """
     computed, key = computed or {}, key or table.key
     columns = [table[one] if isinstance(one, str) else one for one in (*key, *given)]

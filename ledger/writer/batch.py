@@ -1,9 +1,9 @@
 """The rows of one batch: plans add them, `parameters` encodes them for `commit_batch`.
 
 This file knows the columns of rows, the hash chain and the balances of accounts. Plans decide which
-rows to add. A command with events gets one audit entry, which lists these events; the entries that
-move the command's money carry its id. Adding a row also changes the state cache. Therefore a batch
-is either committed as a whole, or the cache is dropped. Reference: money.md (Rules that the
+rows to add. A command with events gets one audit entry, which lists these events. The command's
+money entries carry the id of that audit entry. Adding a row also changes the state cache. Therefore
+a batch is either committed as a whole, or the cache is dropped. Reference: money.md (Rules that the
 database enforces, Commands and keys, Audit chain).
 """
 
@@ -43,12 +43,12 @@ class _Event(NamedTuple):
 
 
 class Refusal(Exception):
-    """A plan rejects its command; it has added no rows. By default the rejection is stored under
-    the command's key, and repeats of the key get it again.
+    """A plan raises this exception to reject its command, before the plan adds rows. By default the
+    rejection is stored under the command's key, and repeats of the key get it again.
 
-    Two kinds of rejections are not stored. One that passes by itself has `retry_after_s` (decision
-    refunds-disputes-invoices-quotas). One with `is_stored=False` leaves its key to another command
-    (decision auctions).
+    A rejection with `retry_after_s` is not stored, because its cause passes by itself (decision
+    refunds-disputes-invoices-quotas). A rejection with `is_stored=False` is not stored either, so
+    another command may use the key (decision auctions).
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Refusal(Exception):
         self.detail = detail
         self.is_audited = is_audited
         self.is_stored = is_stored and retry_after_s is None
-        # Details for the caller of a rejection that is not stored; a stored rejection has none.
+        # Details for the caller. Only a rejection that is not stored has details.
         self.result = {"retryAfterS": retry_after_s} if retry_after_s is not None else result or {}
 
 
@@ -103,7 +103,8 @@ class Batch:
         self._events: list[_Event] = []
         self.actor_did = ""
         self._parties: set[str] = set()
-        # Keys of commands that store no row: refusals that are not stored, commands without effect.
+        # Keys of commands that store no row, because they are refused without a trace or have no
+        # effect.
         self.untraced: set[str] = set()
         self.is_directory_changed = False
 
@@ -195,10 +196,10 @@ class Batch:
         assert credit is not None, (kind, micro)
         debit.balance -= micro
         credit.balance += micro
-        # The plan has checked this before; the CHECK in the database checks it again.
+        # The plan has checked amount and balance before; a CHECK in the database checks them again.
         assert micro > 0, micro
         assert debit.balance >= 0 or debit.kind == "external", (debit, micro)
-        # The sum of issued credits is bounded, so no account can hold more.
+        # No account can hold more than all issued credits, and their sum is bounded.
         assert credit.balance <= ISSUED_MICRO_MAX, (credit, micro)
         head = self.cache.head
         head.entry_seq += 1
@@ -234,9 +235,9 @@ class Batch:
         return self.cache.head.audit_seq + 1
 
     def add_parties(self, *dids: str | None) -> None:
-        """Also show the audit entry of the command that is being planned to these DIDs.
+        """Add parties, which may see the audit entry of the command that is being planned.
 
-        The DIDs that its events name see it anyway. None is ignored.
+        The DIDs that its events name are parties anyway. None is ignored.
         """
         self._parties.update(did for did in dids if did is not None)
 
@@ -322,7 +323,8 @@ class Batch:
             self.add(AUDIT_PARTIES, {"party": party, "audit_id": head.audit_seq})
 
     def _find_parties(self, actor_did: str, events: list[_Event]) -> list[str]:
-        """Return the parties of an audit entry, with the current owners of agents."""
+        """Return the parties of an audit entry, including the current owners of the agents in
+        it."""
         found, self._parties = self._parties, set()
         found.add(actor_did)
         for event, _, target_id, payload in events:
@@ -336,7 +338,7 @@ class Batch:
                 agent = self.cache.agents.get(value) if named is Named.AGENT else None
                 if agent is not None:
                     found.add(agent.owner_did)
-        # Actors without a DID are parts of the service.
+        # An actor without a DID is a process of the service.
         return [party for party in found if party.startswith("did:")]
 
     def applied(self, command: Command, result: Result) -> Outcome:
@@ -374,7 +376,7 @@ class Batch:
         for write in FREQUENT:
             rows = self.rows(write)
             if write.lines is not None:
-                # Popped: `lines` are a parameter of their own and not part of the rows' JSON.
+                # Popped, because `lines` are a separate parameter and not part of the rows' JSON.
                 lines = b"\n".join([row.pop(write.lines) for row in rows])
             parameters.append(encode_json(rows) if rows else None)
             if write.lines is not None:

@@ -1,9 +1,8 @@
 """Loads into the state cache the rows that planning a batch needs and that the cache lacks.
 
 Each statement reads a set of keys. A usual batch finds all its rows in the cache and needs no
-statement. When a writer starts, and after each batch that was rolled back, the writer reads the
-head, the members and the shards as a whole, because every batch needs them. Reference: money.md
-(Commands and keys).
+statement. A writer reads the head, all members and all shards when it starts and after each
+rollback of a batch, because every batch needs them. Reference: money.md (Commands and keys).
 """
 
 from __future__ import annotations
@@ -127,7 +126,7 @@ async def load_read_set(connection: Connection, cache: StateCache, read_set: Rea
     async def fill(
         known: dict[Any, Any], keys: Iterable[Any], query: str, make: Callable[..., Any]
     ) -> None:
-        """Load the keys that one part of the cache lacks; keys without a row map to None."""
+        """Load the rows that one part of the cache lacks; a key without a row maps to None."""
         missing = [key for key in keys if key not in known]
         if not missing:
             return
@@ -236,7 +235,7 @@ async def _key_owners_among(connection: Connection, dids: Collection[str]) -> se
 
 
 async def _load_former_keys(connection: Connection, cache: StateCache, new_keys: set[Pair]) -> None:
-    """Load which of these (agent, key) pairs, and of the agents' current keys, are former keys.
+    """Load the former keys among the given (agent, key) pairs and the current keys of these agents.
 
     Call it after the agents are loaded, because it reads their current keys from the cache.
     """
@@ -256,7 +255,7 @@ async def _load_former_keys(connection: Connection, cache: StateCache, new_keys:
 
 
 async def _load_owned(connection: Connection, cache: StateCache, read_set: ReadSet) -> None:
-    """Load the total credits of owners, but only if one owner could exceed the bound.
+    """Load the total credits of owners, but only if one owner's total could exceed the bound.
 
     That is possible only if the credits issued, with the deposits of this batch, exceed the bound.
     """

@@ -54,13 +54,15 @@ class CommandKind:
         reads: adds to a read set the keys that must be in the state cache before the plan runs.
         may_repeat: says whether the command's key may have been used before; if so, the writer
             looks it up. The keys of a member's steps and of publishes without a client's key are
-            new, except after a crash. The commit then fails with a key conflict.
+            new, except after a crash. After a crash such a key may cause a key conflict in the
+            commit, and the writer looks it up then.
         load: reads rows that other commands may change, so the command is a batch of its own.
             The plan finds the return value in `batch.loaded`. `load` may add to the read set.
-        alone_when: says whether a command needs `load`; the others are planned without it.
-        is_asked_again: True if the service repeats the command, or if the key names the command's
-            subject, so that no later command can have another key. An unexpected failure is then
-            not stored under the key.
+        alone_when: says whether a command needs `load`. A command that does not need it is planned
+            without it, in a batch with others.
+        is_asked_again: True if later attempts use the same key, because the service repeats the
+            command or the key names the command's subject. An unexpected failure is then not stored
+            under the key.
         outlives_credential: True if the effect lasts longer than the caller's credential, so the
             credential must still be valid at the commit (`ledger/features/credentials.py`).
         is_fenced: the command belongs to a workflow. It is stale if its member does not hold the

@@ -1,23 +1,25 @@
-"""Group commit without timers: while a batch is being committed, the next batch collects.
+"""Group commit without timers: commands that arrive during a commit form the next batch.
 
-With one client, each batch has one command; with a thousand clients, a batch has up to a thousand.
-No delay is ever added. This file owns the writer's life:
+With one client, each batch has one command. With a thousand clients, a batch has up to a thousand
+commands. A command never waits for a batch to fill. This file also controls when the store is
+opened and closed:
 
 - It opens the store. While another process is the writer, opening waits, and this process is a
   standby.
 - When the connection is lost, it reopens the store with a new epoch (backoff 0.1 to 2 s).
-- It stops for good when the writer's memory is wrong.
-- An idle writer sends a statement every second. This keeps the session and proves that this process
-  is still the writer. Leases of members are renewed from memory, but only while the newest proof is
-  at most 2 s old.
-- In a planned hand-over it closes its session and keeps new commands waiting. Callers find the next
-  writer and repeat the commands that got no reply.
+- It stops for good when its memory of the ledger proves wrong.
+- It sends a statement when the newest proof is a second old. The reply keeps the session alive and
+  proves that this process is still the writer. Leases of members are renewed from memory, but only
+  while the newest proof is at most 2 s old.
+- In a planned hand-over it closes its session and lets new commands wait. After `HOLD_S` it refuses
+  them. Their callers find the next writer and repeat them.
 
 An error belongs to one command. If the store refuses a batch, its commands are tried one by one,
-with a longer timeout. Between two of them a batch of other commands is committed. A command that is
-refused alone stays refused, and the refusal is stored. A command whose batches have lost the
-connection twice is tried alone too; after `LOSSES_MAX` losses it is refused. Reference: money.md
-(Rules that the database enforces); decisions ledger-writer and workflow-owners-and-shards.
+with a longer timeout. Between two such commands a batch of other commands is committed. A command
+that is refused alone stays refused, and the refusal is stored. A command is also tried alone after
+its batches have lost the connection twice. After `LOSSES_MAX` lost connections it is refused.
+Reference: money.md (Rules that the database enforces); decisions ledger-writer and
+workflow-owners-and-shards.
 """
 
 from __future__ import annotations
@@ -48,20 +50,21 @@ from ledger.writer.store import (
 
 BATCH_MAX: Final = 1000
 BATCH_BYTES_MAX: Final = 1024 * 1024
-# What a command adds to a transaction besides its own size: its key, audit entry and entries.
+# The bytes of a command's stored key, audit entry and entries, which a batch has besides the
+# command itself.
 _COMMAND_BYTES: Final = 1_600
 QUEUE_MAX: Final = 50_000
 REOPEN_DELAY_MIN_S: Final = 0.1
 REOPEN_DELAY_MAX_S: Final = 2.0
-# The timeout of commands that are tried alone, as a multiple of the usual timeout.
+# The timeout of a command that is tried alone, as a multiple of the usual timeout.
 TIMEOUTS_ALONE: Final = 3
 # After LOSSES_TOGETHER lost connections a command is tried alone, after LOSSES_MAX it is refused.
 LOSSES_TOGETHER: Final = 2
 LOSSES_MAX: Final = 8
 _LOSSES_KEPT_MAX: Final = 20_000
-# The maximum age of the proof that this process is the writer; then the proof is renewed.
+# The age at which the proof that this process is the writer is renewed.
 PROOF_REFRESH_MS: Final = 1_000
-# How long a writer that has closed its session keeps new commands waiting.
+# How long new commands wait after the session was closed for a hand-over.
 HOLD_S: Final = 3.0
 
 _log = logging.getLogger("callboard.ledger")
@@ -71,9 +74,8 @@ _log = logging.getLogger("callboard.ledger")
 class CommitStatistics:
     """Counters of the writer since it was made. Times in milliseconds.
 
-    `lag_ms`: for how long the current batch is being committed; all other commands wait for it.
-    `divided`: batches that were refused. `refused`: commands that were refused because the ledger
-    could not apply them.
+    `lag_ms`: the age of the current commit; all other commands wait for it. `divided`: the number
+    of refused batches. `refused`: the number of commands that the ledger could not apply.
     """
 
     epoch: int = 0
@@ -90,7 +92,8 @@ class CommitStatistics:
 
 
 class _Submission:
-    """The commands of one call. They get one reply, and are committed in one batch or several."""
+    """The commands of one `submit` call. They get one reply, and are committed in one batch or
+    several."""
 
     __slots__ = ("begun", "command_bytes", "commands", "outcomes", "reply", "unsettled")
 
@@ -101,7 +104,7 @@ class _Submission:
         encoded_bytes: int,
     ) -> None:
         self.commands = commands
-        # The average, because the caller states one size for all its commands.
+        # The average size per command, because the caller states one size for all commands.
         self.command_bytes = _COMMAND_BYTES + encoded_bytes // len(commands)
         self.reply = reply
         self.outcomes: list[Outcome | None] = [None] * len(commands)
@@ -134,11 +137,11 @@ class _Batch:
 
 @dataclass(slots=True)
 class _Queue:
-    """The commands that wait.
+    """The queue of commands that were not committed yet.
 
-    `waiting`: submissions with commands that were in no batch yet. `alone`: batches of one command,
-    which go alone or come from a refused batch, in order. `commands`: the number of commands in
-    both.
+    `waiting`: submissions with commands that were in no batch yet. `alone`: batches of one command
+    each: barriers (`is_barrier`) and the commands of refused batches, in order. `commands`: the
+    number of commands in both.
     """
 
     waiting: deque[_Submission] = field(default_factory=deque)
@@ -163,11 +166,11 @@ class GroupCommit:
         """Make the queue; `start` opens the ledger.
 
         Args:
-            on_fatal: called once when this writer is fenced off, or when the chain, the counters or
-                this process turn out to be wrong; it ends the process.
+            on_fatal: called once when the writer stops for good: it is fenced off, its memory is
+                wrong, or an unforeseen error has occurred. It ends the process.
             boot_ms: a monotonic clock in milliseconds that runs while the machine is suspended;
                 leases are measured with it.
-            open_store: makes the writer's store; a simulation makes one without a database.
+            open_store: opens the writer's store; a simulation passes a store without a database.
         """
         self._url = url
         self._genesis = genesis
@@ -182,13 +185,14 @@ class GroupCommit:
         self._boot_ms = boot_ms
         self._open_store = open_store
         self._leases = MemberLeases(boot_ms)
-        # Values of the newest store, which may be lost. `_proven_ms`: when it was last proven that
-        # this process is the writer.
+        # Values of the newest store, which stay known when its connection is lost. `_proven_ms`:
+        # the time of the newest proof that this process is the writer.
         self._cluster: CommittedCluster | None = None
         self._epoch: int | None = None
         self._audit_id = 0
         self._proven_ms = 0
-        # By key: how often a command's batch has lost the connection.
+        # By command key: the number of connections that were lost while the command was in the
+        # batch.
         self._losses: dict[str, int] = {}
         self._work = asyncio.Event()
         self._actor = ""
@@ -237,14 +241,15 @@ class GroupCommit:
     ) -> list[Outcome]:
         """Commit these commands, together with other commands that wait.
 
-        They are committed in order, except for commands that are a batch of their own.
+        They are committed in order, except barriers (`is_barrier`): a barrier is a batch of its
+        own, and may be committed later.
 
         Args:
             encoded_bytes: the total encoded size of the commands; None: the length of their text.
 
         Returns: one outcome per command.
         Raises: ServiceError(OVERLOADED) when the queue is full, ServiceError(LEDGER_UNAVAILABLE)
-        when the outcome is unknown and the caller must repeat the commands with the same keys.
+        when the outcome is unknown: the caller must repeat the commands with the same keys.
         """
         if not commands:
             return []
@@ -270,14 +275,14 @@ class GroupCommit:
         """Renew the leases of members, and return one lease per renewal.
 
         The leases come from the writer's memory of committed shards. Each renewal is noted even if
-        this call then fails: a member that cannot reach only this ledger is not dead.
+        this call then fails, because a member that sends a renewal is alive.
 
         The writer stops for good if a member knows a later epoch or audit entry than the writer
         has: then another writer has taken over, or the database has lost acknowledged commands.
 
-        Raises: ServiceError(LEDGER_UNAVAILABLE) if the proof that this process is the writer is
-        older than 2 s, because another may have taken over; or while a Take of shards of one of
-        these members may be committed.
+        Raises: ServiceError(LEDGER_UNAVAILABLE) if the newest proof is older than 2 s, because
+        another process may be the writer. Also while a `TakeShards` of the shards of one of these
+        members may be committed.
         """
         asked = [(renewal, self._leases.renew(renewal)) for renewal in renewals]
         store = self._store
@@ -384,7 +389,7 @@ class GroupCommit:
         self._refuse_waiting("the ledger is another process")
 
     async def _keep_proof(self, store: LedgerStore) -> None:
-        """Return when there is work; until then renew the proof every second."""
+        """Wait for work. Renew the proof whenever it is a second old."""
         while True:
             is_idle = False
             try:
@@ -402,7 +407,7 @@ class GroupCommit:
     def _next_batch(self) -> _Batch | None:
         """Return the next batch, None if no command waits.
 
-        Batches of commands that go together alternate with commands that go alone.
+        Batches of waiting commands alternate with the batches in `alone`.
         """
         queue = self._queue
         queue.is_turn_of_alone = not queue.is_turn_of_alone
@@ -420,9 +425,10 @@ class GroupCommit:
         return None
 
     def _drain(self) -> _Batch | None:
-        """Take waiting commands that go together, up to the maximum size of a batch.
+        """Take the next commands for one batch, up to the maximum size of a batch.
 
-        A command that goes alone moves to another queue, so that it does not end the batch.
+        A barrier moves to the queue `alone`, so that it does not end the batch. A command that has
+        lost connections does end it.
         """
         queue, size = self._queue, 0
         places: list[_Place] = []
@@ -455,8 +461,8 @@ class GroupCommit:
     # -- committing -------------------------------------------------------------------------------
 
     async def _try(self, store: LedgerStore, batch: _Batch) -> None:
-        """Commit a batch. If it is refused, its commands are tried alone; a single command that
-        failed alone is refused."""
+        """Commit a batch. If the store refuses it, queue its commands to be tried alone. A command
+        that has failed alone is refused instead."""
         commands = batch.commands()
         if len(commands) == 1 and self._losses.get(commands[0].key, 0) >= LOSSES_MAX:
             await self._refuse(store, batch, is_slow=False)
@@ -505,7 +511,8 @@ class GroupCommit:
     def _retry_alone(self, batch: _Batch) -> None:
         """Queue the commands of a refused batch to be tried alone.
 
-        The rest of a partly committed submission follows them, so that its order is kept.
+        If a part of a submission was in a batch, its remaining commands are queued too, so that its
+        order is kept.
         """
         queue = self._queue
         places = list(batch.places)
@@ -529,8 +536,8 @@ class GroupCommit:
         for command in batch.commands():
             losses = self._losses.get(command.key, 0)
             if losses >= LOSSES_MAX:
-                # Storing its refusal has failed too. The command itself is tried again, because the
-                # server may be unable to work for any command.
+                # Storing the command's refusal has failed too. The command is tried again, because
+                # the server may be unable to commit any command.
                 losses = LOSSES_MAX - 1
             elif losses < LOSSES_TOGETHER or (len(batch.places) == 1 and not error.is_servers):
                 losses += 1

@@ -1,9 +1,9 @@
-"""Plans the commands of a batch in order: each becomes rows and an outcome.
+"""Plans the commands of a batch in order: turns each command into rows and an outcome.
 
 A command sees the changes of the commands before it. `ledger/registry.py` finds the plan of each
-command; this file does what all commands share: the fence, refusals and repeats. Planning reads
-only the state cache, which the read set has filled before. It never waits and never uses the
-database. Reference: money.md (Settlement, Commands and keys).
+command. This file does the work that all commands share: the fence, refusals and repeats. Planning
+reads only the state cache; the rows of the read set are loaded into it before. It never waits and
+never uses the database. Reference: money.md (Settlement, Commands and keys).
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def _decide(command: Command, batch: Batch) -> Outcome:
         if isinstance(command, AdvanceWorkflow) and refusal.code not in FORESEEN:
             code = _QUARANTINED_BY.get(refusal.code, QuarantineCode.STEP_REFUSED)
             return quarantined(command, code, refusal.code, refusal.detail, batch)
-        # After a refusal the caller may use its key again. The key of a refused run is free for
-        # the command that notes why the run did not start.
+        # After a refusal the caller may use its key again. The command that notes why a run did not
+        # start uses the key of the refused run.
         if not refusal.is_stored or command.key.startswith(_GIVEN_BACK):
             batch.untraced.add(command.key)
             if refusal.is_audited:
@@ -59,7 +59,7 @@ def _decide(command: Command, batch: Batch) -> Outcome:
 
 
 def is_stale(command: Any, cache: StateCache) -> bool:
-    """Say whether a command of a workflow comes from a member that does not hold its shard.
+    """Say whether a workflow's command comes from a member that does not hold the workflow's shard.
 
     This is the writer's part of the fence. The commit function checks the writer's own epoch.
     """
@@ -67,7 +67,7 @@ def is_stale(command: Any, cache: StateCache) -> bool:
         return False
     held = cache.shards[shard_of(command.workflow_id)]
     is_held = held.epoch == command.shard_epoch and held.member == command.member
-    # The member of a free shard is the empty string, which is no member's name.
+    # A shard without a holder has the empty string as its member.
     return not (is_held and held.member)
 
 

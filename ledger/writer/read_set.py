@@ -18,17 +18,17 @@ class ReadSet:
     `agent_dids`, `trusted`: agents; of the latter, revocations are loaded too.
     `owned_dids`: owners whose total credits the deposits of the batch may raise above the bound.
     `deposited_micro`: the sum of these deposits, micro-credits.
-    `registered`: (agent, registering owner) pairs; the owner's active agents are counted.
+    `registered`: (agent, registering owner) pairs, to count the active agents of owners.
     `claimed_dids`: DIDs of registered cards that may be the own DID of another caller.
     `new_keys`: (agent, new key) pairs; the new key must not be a former key of the agent.
     `credential_keys`: ids of the API keys that authorized commands.
     `signed_dids`: DIDs whose signatures authorized commands.
     `member_ids`: members that may be GONE.
     `published`: (payer, UTC midnight before the publish in Unix milliseconds) pairs.
-    `share_dids`: agents whose stake is deposited or withdrawn; loads the depositors' shares.
+    `quota_dids`: payers whose quotas change.
+    `share_dids`: agents whose shares of depositors are loaded.
     `staked`: (workflow, node) pairs whose attempt may have locked stake.
     `rounds`: (workflow, node) pairs whose auction may be open.
-    `closing`: those of `rounds` that close, which unlocks the stake of their bids.
     `kept_bids`: (workflow, node) pairs whose bids outside of any round are counted.
     `trigger_ids`: triggers that change, or whose runs are decided.
     """

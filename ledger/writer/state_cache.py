@@ -1,8 +1,8 @@
 """The writer's cache of committed rows between batches: accounts, escrows, members, shards, agents.
 
-When a batch is not committed, the writer drops the cache and reads the rows again. The cache cannot
-be stale, because only one process writes (the fence guarantees this). Reference: money.md (Rules
-that the database enforces, Commands and keys).
+When a batch is not committed, the writer drops the cache and reads rows again. The fence guarantees
+that only one process writes, so the cache cannot be stale. Reference: money.md (Rules that the
+database enforces, Commands and keys).
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ from core.shards.shard import SHARDS
 WORLD_ADDRESS: Final = "world"
 FEE_ADDRESS: Final = "fee"
 
-# Maximum entries per part of the cache. Above it the older half is dropped and read when needed.
+# Maximum entries per part of the cache. Above this number the older half is dropped; a dropped row
+# is read again when it is needed.
 CACHED_MAX: Final = 200_000
 
 
 @dataclass(slots=True)
 class Account:
-    """An account after the newest planned command; `balance` in micro-credits."""
+    """An account as the newest planned command leaves it. `balance`: micro-credits."""
 
     id: int
     kind: str
@@ -42,7 +43,8 @@ class Account:
 
 @dataclass(slots=True)
 class Escrow:
-    """A workflow's escrow. The balance of `account` is what is left of `amount`, micro-credits.
+    """A workflow's escrow. The balance of `account` is the part of `amount` that was not spent yet,
+    micro-credits.
 
     `is_halted`: a step was refused. The next step must be decided from the stored rows.
     `quarantine`: a step was refused for an unforeseen reason. Only the workflow's end may follow.
@@ -63,14 +65,16 @@ class KnownAgent:
     """The ledger's view of an agent, active or not.
 
     `owner_did`: who registered the agent. `revision`: how often its row was stored.
-    `token_revision`: part of the agent's heartbeat tokens. It rises when a deregistered agent
-    registers again, and when an unproven claim yields.
-    `inherited_from_did`: the owner towards whose maximum of agents an inherited agent counts: the
-    owner who named the first heir, then the first heir who registers a card. None: `owner_did`.
+    `token_revision`: part of the agent's heartbeat tokens. It rises when earlier tokens must become
+    invalid: a deregistered agent registers again, an unproven claim yields, or the agent is
+    inherited or recovered.
+    `inherited_from_did`: the owner towards whose maximum of agents an inherited agent counts. It is
+    a previous owner until an heir registers a card and has room. None: `owner_did`.
     `public_key`: the current key, None if the agent has none. `key_number`: how many keys it has
     had. `key_from_ms`: when it got the current key.
     `card_counter`: the highest counter of a signed card. `card_number`: how many cards the lineage
-    has. `card_hash`: hash of the stored card. `lineage_hash`: hash of the lineage up to this card.
+    has. `card_hash`: hash of the stored card. `lineage_hash`: hash of the lineage up to the stored
+    card.
     `is_trusted`: an administrator has registered the agent. `proven_by`: None for an unproven
     claim. `capability_ids`: the capabilities that its card offers.
     """
@@ -172,10 +176,10 @@ class KnownTrigger:
 
 @dataclass(slots=True)
 class Usage:
-    """How much of its quota a payer uses. Only payers with a quota have one.
+    """How much of its quota a payer uses. It is loaded for payers that have or get a quota.
 
-    `running`: number of workflows whose escrow is held. `days`: by UTC midnight, how many workflows
-    were published that day, and the sum of their holds or final costs, micro-credits.
+    `running`: number of workflows whose escrow is held. `days`: by UTC midnight, (the number of
+    workflows published that day, the sum of their holds or final costs in micro-credits).
     """
 
     running: int
@@ -186,8 +190,8 @@ class Usage:
 class OpenRound:
     """A round of an auction that has not been closed; `bids` has its live bids by agent.
 
-    `is_over`: the workflow's owner has received the bids, so no more are taken even before
-    `closes_ms`. `stake_bps`: the required stake in basis points of a bid.
+    `is_over`: the owner process has received the bids, so the round accepts no more bids, even
+    before `closes_ms`. `stake_bps`: the required stake in basis points of a bid.
     """
 
     number: int
@@ -196,12 +200,12 @@ class OpenRound:
     bids: dict[str, Bid] = field(default_factory=dict)
     is_over: bool = False
     stake_bps: int = 0
-    # Cached for a full round: a caller may send bids that are refused as often as its rate allows.
+    # Cached for a full round, because a caller may send many bids that the round refuses.
     _highest: Bid | None = None
     _best: dict[str, Bid] = field(default_factory=dict)
 
     def highest(self) -> Bid | None:
-        """Return the bid that the next bid would replace; None while the round has a free place."""
+        """Return the bid that the next bid would replace; None while the round is not full."""
         if self._highest is None and len(self.bids) >= LIVE_BIDS_MAX:
             bids = tuple(self.bids.values())
             self._best = best_held(bids)
@@ -209,7 +213,7 @@ class OpenRound:
         return self._highest
 
     def displaced_by(self, bid: Bid) -> Bid | ServiceError | None:
-        """Return the bid that a new bid replaces, with the results of `displaced_bid`."""
+        """Return the bid that a new bid replaces; None or an error as from `displaced_bid`."""
         highest = self.highest()
         if highest is None:
             return None
@@ -226,7 +230,7 @@ class OpenRound:
 
 @dataclass(slots=True)
 class Head:
-    """The counters and the last hash of the chain after the newest planned command.
+    """The counters and the newest hash of the chain, as the newest planned command leaves them.
 
     `latest_ms`: the time of the newest committed batch.
     """
@@ -246,21 +250,21 @@ class Leases(Protocol):
         """Say whether a member is live, so that its shards may not be taken."""
 
     def may_take(self, member: str) -> bool:
-        """Say to the plan of a Take whether the shards of a member may be taken.
+        """Say to the plan of `TakeShards` whether the shards of a member may be taken.
 
-        If so, no renewal of the member is acknowledged until the outcome of the Take is known.
+        If so, no renewal of the member is acknowledged until the outcome of that command is known.
         """
 
 
 @dataclass(slots=True)
 class StateCache:
-    """The committed rows that planning may read. Keys that were looked up and are absent map to
+    """The committed rows that planning may read. A key that was looked up and has no row maps to
     None."""
 
     head: Head
     leases: Leases
-    # All members that are not GONE, and the holder of each shard; always complete. `map_version`:
-    # the id of the audit entry of their newest change.
+    # All members that are not GONE, and the holder of each shard. Both are always complete.
+    # `map_version`: the id of the audit entry that changed them last.
     members: dict[str, KnownMember] = field(default_factory=dict)
     shards: list[HeldShard] = field(default_factory=lambda: [HeldShard("", 0)] * SHARDS)
     map_version: int = 0
@@ -284,10 +288,10 @@ class StateCache:
     triggers: dict[str, KnownTrigger | None] = field(default_factory=dict)
     # By payer and rate policy: a minute, and the number of nodes published in it.
     rates: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
-    # Only for one batch: former keys as (agent, key), the API keys that authorized commands,
-    # signers that own API keys, the number of active agents by owner, claimed DIDs that own an API
-    # key or an agent, (workflow, node or line) pairs that have succeeded or were paid, and members
-    # that are GONE.
+    # Only for one batch. `former_keys`: (agent, key) pairs. `live_keys`: the API keys that
+    # authorized commands. `key_owners`: signers that own API keys. `agent_counts`: active agents by
+    # owner. `callers`: claimed DIDs that own an API key or an agent. `settled`: (workflow, node or
+    # payment line) pairs that have succeeded or were paid. `gone_members`: members that are GONE.
     former_keys: set[tuple[str, str]] = field(default_factory=set)
     live_keys: dict[str, KnownKey] = field(default_factory=dict)
     key_owners: set[str] = field(default_factory=set)
@@ -295,8 +299,10 @@ class StateCache:
     callers: set[str] = field(default_factory=set)
     settled: set[tuple[str, str]] = field(default_factory=set)
     gone_members: set[str] = field(default_factory=set)
-    # By payer, the audit id of the newest invoice since `read_audit_id`, when this cache was read;
-    # and the audit id of the newest correction of reputations. Sums read before them are stale.
+    # A command with sums that were read before one of these audit entries is stale. `invoiced`: by
+    # payer, the newest invoice after `read_audit_id`. `corrected_audit_id`: the newest correction
+    # of reputations. `read_audit_id`: the newest audit entry when this cache was read or `invoiced`
+    # cleared.
     invoiced: dict[str, int] = field(default_factory=dict)
     corrected_audit_id: int = 0
     read_audit_id: int = 0
@@ -315,7 +321,8 @@ class StateCache:
         return 0 if account is None else account.balance
 
     def end_batch(self) -> None:
-        """Drop what was loaded for one batch, and shrink parts of the cache that are too large."""
+        """Drop the rows that were loaded for one batch, and shrink parts of the cache that are too
+        large."""
         for found in (
             self.former_keys, self.live_keys, self.key_owners, self.agent_counts, self.callers,
             self.settled, self.gone_members, self.owned,
@@ -353,10 +360,10 @@ def escrow_address(workflow_id: str) -> str:
 
 
 def stake_address(did: str) -> str:
-    """Return the address of an agent's free stake, which can be withdrawn."""
+    """Return the address of the unlocked part of an agent's stake."""
     return "stake:" + did
 
 
 def stake_locked_address(did: str) -> str:
-    """Return the address of an agent's locked stake, which its running work may cost it."""
+    """Return the address of the part of an agent's stake that its running work locks."""
     return "stake_locked:" + did

@@ -6,11 +6,12 @@ Procedure of a commit, usually one round trip:
 (3) Plan every command in order. Repeats get their first outcome.
 (4) Call the commit function once; the call is one transaction.
 
-If another key was used before, (4) fails with a conflict. The store then looks up all keys and
-starts again. After any failure the state cache is dropped and read again. If the database refuses a
-batch, a command of the batch is at fault, except when the connection is gone, the server cannot
-work now, or this writer's memory is wrong (`_translated`). This file must not know the callers that
-wait for outcomes (`group_commit.py`). Decision ledger-writer.
+If a key was used before and (1) did not look it up, (4) fails with a conflict. The store then looks
+up all keys and starts again. After any failure the state cache is dropped and read again. If the
+database refuses a batch, a command of the batch is at fault. There are three exceptions: the
+connection is gone, the server cannot work now, or the writer's memory is wrong (`_translated`).
+This file must not know the callers that wait for outcomes (`group_commit.py`). Decision
+ledger-writer.
 """
 
 from __future__ import annotations
@@ -105,7 +106,8 @@ _BEAT: Final = "SELECT epoch FROM callboard.head"
 _OPEN_TIMEOUT_S: Final = 10
 # The connection is closed if the server sends nothing for this long beyond the statement timeout.
 COMMIT_TIMEOUT_S: Final = 10.0
-# Planning yields to the event loop after this time.
+# After this time planning yields to the event loop. The clock is read once per
+# `_COMMANDS_BETWEEN_LOOKS` commands.
 _TURN_S: Final = 0.005
 _COMMANDS_BETWEEN_LOOKS: Final = 16
 
@@ -114,13 +116,14 @@ _TOO_SLOW: Final = "57014"
 # The writer's memory is wrong: its epoch (CB001), or its counters or the chain (CB005).
 _FENCED, _WRONG_MEMORY = "CB001", "CB005"
 _COUNTED_BY_THE_WRITER: Final = ("entry_pkey", "audit_pkey")
-# The server cannot do any work of this writer now: connection, rights or a schema that do not fit
-# this code, read-only standby, deadlock, resources, locks, shutdown, disk. No command is at fault.
+# SQLSTATE classes with which the connection is reopened, because the server cannot work for this
+# writer now. Causes: the connection, rights or a schema that do not fit this code, a read-only
+# standby, a deadlock, too few resources, locks, a shutdown, the disk.
 _TRANSIENT_CLASSES: Final = (
     "08", "0A", "25", "28", "3D", "3F", "40", "42", "53", "55", "57", "58",
 )  # fmt: skip
-# The subset of these that no command can cause, even if it is repeated: another session's lock, a
-# full disk, too many connections, a standby, a shutdown.
+# The SQLSTATE codes among these that no command can cause, even if it is repeated: another
+# session's lock, a full disk, too many connections, a standby, a shutdown.
 _NEVER_A_COMMANDS: Final = ("08", "25", "28", "3D", "40", "53100", "53300", "55", "57", "58")
 
 
@@ -166,8 +169,9 @@ class LedgerStore:
         self._leases = cache.leases
         # The committed members and shards, which a batch that is being planned does not change.
         self.cluster = committed_cluster(cache)
-        # When the newest statement that got a reply was sent: this session held the lock then. The
-        # time of the reply would prove nothing, because the lock may be lost in between.
+        # The send time of the newest statement that got a reply. The session held the lock at that
+        # time. The time of the reply proves nothing, because the lock may be lost before the reply
+        # arrives.
         self.proven_ms = proven_ms
         # The id of the newest committed audit entry.
         self.audit_id = cache.head.audit_seq
@@ -274,8 +278,9 @@ class LedgerStore:
     async def refuse(self, command: Command, now_ms: int, *, is_slow: bool) -> Outcome:
         """Refuse a command that failed alone, and store the refusal for its repeats.
 
-        A refused step quarantines its workflow. Any other command gets the rejection INTERNAL_ERROR
-        under its key. If that cannot be stored either, the refusal leaves no trace.
+        A refused step quarantines its workflow. Any other command gets the rejection
+        INTERNAL_ERROR. The rejection is stored under the command's key, except for a command type
+        with `is_asked_again`. If it cannot be stored, the caller gets it nevertheless.
         """
         detail = "the ledger could not apply the command"
         code = QuarantineCode.STEP_TOO_SLOW if is_slow else QuarantineCode.STEP_REFUSED
@@ -294,8 +299,8 @@ class LedgerStore:
                     error = ErrorCode.INTERNAL_ERROR
                     outcome = quarantined(command, code, error, detail, batch)
                 elif kind_of(command).is_asked_again:
-                    # The key stays the same for ever. A refusal under it would outlast its cause,
-                    # so it is not stored.
+                    # Later attempts use the same key. A stored refusal would outlast its cause, so
+                    # it is not stored.
                     outcome = Outcome(OutcomeStatus.REJECTED, {}, ErrorCode.INTERNAL_ERROR, detail)
                 else:
                     refusal = Refusal(ErrorCode.INTERNAL_ERROR, detail, is_audited=True)
@@ -330,7 +335,7 @@ class LedgerStore:
         self.proven_ms = asked_ms
 
     def _end_batch(self) -> None:
-        """Note that a batch is committed, and drop what was loaded for it alone."""
+        """Note that a batch is committed, and drop the rows that were loaded only for it."""
         self.cache.end_batch()
         self.audit_id = self.cache.head.audit_seq
         if self.cluster.version != self.cache.map_version:
@@ -373,7 +378,8 @@ class LedgerStore:
             loaded = await self._read(commands)  # (2)
             batch = Batch(self.cache, self._not_before(now_ms), now_ms, loaded)
             outcomes = await self._plan_all(commands, batch, dict(known))  # (3)
-            # An untraced command stores no row, so no key conflict can show that its key is used.
+            # An untraced command stores no row. So the commit cannot show by a conflict that its
+            # key was used before.
             untraced = batch.untraced - known.keys()
             if untraced and await self._lookup(untraced):
                 await self._reload()
@@ -428,7 +434,8 @@ class LedgerStore:
         """Plan the commands in order, and yield to the event loop between them.
 
         A stale command is answered STALE even if its key is stored: a member that has lost a shard
-        may send the key that its successor has sent, and must not get the successor's outcome.
+        may send a key that its successor has used. It must not get the outcome of its successor's
+        command.
 
         Raises:
             BatchRefused: planning failed for one of the commands.
@@ -448,7 +455,8 @@ class LedgerStore:
             self._cache = None
             raise
         except Exception as error:
-            # A defect of a plan, in the middle of planning: the state cache is wrong now.
+            # A defect of a plan. The plan may have changed a part of the state cache, so it is read
+            # again.
             _LOG.exception("planning failed command=%s", type(commands[len(outcomes)]).__name__)
             await self._reload()
             raise BatchRefused(f"planning: {error!r}") from error
@@ -487,7 +495,7 @@ class LedgerStore:
         return _COMMIT, batch.parameters()
 
     async def _failed(self, error: psycopg.Error) -> Exception:
-        """Return the error that a failed statement means. If the batch was refused, read the state
+        """Return the exception for a failed statement. If the batch was refused, read the state
         cache again."""
         self._cache = None
         if self._connection.closed:
@@ -546,10 +554,10 @@ def _outcome(command: Command, batch: Batch, known: Known) -> Outcome:
 
 
 def _is_too_dear(outcome: Outcome) -> bool:
-    """Say whether a step may have been refused because payments were stored before.
+    """Say whether a rejection may have the cause that payments of the step were stored before.
 
-    Stored refusals of repeats do not count. Otherwise a caller that repeats a refused command would
-    have the state cache dropped each time.
+    Repeats of a stored rejection do not count. Otherwise each repeat by a caller would drop the
+    state cache.
     """
     is_new = outcome.status is OutcomeStatus.REJECTED
     return is_new and outcome.error is ErrorCode.INTERNAL_ERROR
@@ -578,7 +586,8 @@ async def _take_over(connection: Connection, leases: Leases, actor: str) -> Stat
 
 
 def _translated(error: psycopg.Error) -> Exception:
-    """Return the error for a failed statement on an open connection, by whose fault it is."""
+    """Return the exception for a failed statement on an open connection. Its class depends on the
+    cause."""
     reason = str(error).strip()
     state = error.sqlstate
     if state is None:  # the driver refused a value before anything was sent

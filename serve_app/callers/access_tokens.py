@@ -3,10 +3,11 @@
 Each key has one algorithm: HS256 for the secret, RS256 or EdDSA for published keys. A token is
 verified with the algorithm of its key; a token that names another algorithm is refused.
 
-Theory of operation: the issuer's key set is fetched when the first token needs it, and again in the
-background when it is older than `REFRESH_S`. A token with an unknown `kid` causes a fetch at once,
-but at most one fetch is made per `PAUSE_S`, so invented ids cost little. While the issuer is
-unreachable, the last fetched keys stay valid for `KEPT_S`.
+Theory of operation: the issuer's key set is fetched when the first token needs it. If a token needs
+the key set and the set is older than `REFRESH_S`, it is fetched again in the background. A token
+with an unknown `kid` causes a fetch and waits for it. But at most one fetch is made per `PAUSE_S`,
+so invented ids cost little. While the issuer is unreachable, the last fetched keys stay valid for
+`KEPT_S`.
 Reference: http.md (Authentication); RFC 7519, RFC 7517, decision signed-requests-and-claims.
 """
 
@@ -29,8 +30,8 @@ from core.settings import Settings
 from core.trust.access import ADMIN, DEFAULT_SCOPES, JWT_KEY_ID, RIGHTS, Principal
 from federation.documents import DocumentUnavailable
 
-# The age at which the issuer's keys are fetched again, the shortest time between two fetches, and
-# how long fetched keys stay valid while the issuer is unreachable.
+# REFRESH_S: the age at which the issuer's keys are fetched again. PAUSE_S: the shortest time
+# between two fetches. KEPT_S: how long keys stay valid while the issuer is unreachable.
 REFRESH_S: Final = 300
 PAUSE_S: Final = 30
 KEPT_S: Final = 3_600
@@ -85,7 +86,7 @@ class IssuerKeys:
         self._fetching: asyncio.Task[None] | None = None
 
     async def find(self, kid: str, clock_ms: int) -> _VerifyingKey | None:
-        """Return the key with an id; None if the issuer has no such key or no valid keys.
+        """Return the key with an id; None if the key is unknown, or no valid key set is cached.
 
         Args:
             kid: the id of the key.

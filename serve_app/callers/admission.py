@@ -1,10 +1,10 @@
-"""Admission control: limits what open requests hold of a replica's places and bytes.
+"""Admission control: limits how many places and bytes of a replica its open requests use.
 
-The resources are open requests, waiting requests, incomplete bodies, and bytes of bodies and
-replies. They are counted per holder: an owner DID (with all its keys), or the client's address if
-the request has no recognised credential. A request takes resources as it needs them and releases
-all of them at its end. If a resource is not available, the request is refused at once; nothing
-queues. Decision fairness-and-long-work.
+There are places for open requests, credential look-ups, waiting requests, incomplete bodies and
+streams. Bytes are those of bodies and of replies. Each resource is counted per holder: an owner DID
+(with all its keys), or the client's address if the request has no recognised credential. A request
+takes resources as it needs them, and releases them at its end. If a resource is not available, the
+request is refused at once. It is not queued. Decision fairness-and-long-work.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from core.settings import MIB, Settings
 from serve_app.callers.shares import Shares
 
 RETRY_AFTER_S = 1
-# The most bytes of bodies, and the most bytes of replies, that a replica holds.
+# The most bytes of bodies, and the most bytes of replies, that a replica has in memory.
 BYTES_MAX = 512 * MIB
 # Concurrent streamed replies (exports) of a replica.
 STREAMS_MAX = 8
-# Concurrent event streams of a replica. A caller may have 1/24 of the free ones: 20 if no other
-# caller has any.
+# The most concurrent event streams of a replica. A caller may have at most 1/24 of the number that
+# is still free. That is 20 streams if no other caller has a stream.
 EVENT_STREAMS_MAX, EVENT_STREAMS_PART = 500, 24
 
 
@@ -33,8 +33,8 @@ class Admission:
     def __init__(self, settings: Settings) -> None:
         part = settings.share_of_free
         self.requests = Shares(settings.replica_requests_max, part)
-        # Requests whose credential is looked up are counted separately. Otherwise open requests of
-        # an address could block the first request of an owner at the same address.
+        # Requests whose credential is being looked up are counted separately. Otherwise the open
+        # requests of an address could block an owner's first request from the same address.
         self.lookups = Shares(settings.replica_requests_max, part)
         self.waits = Shares(settings.waits_max, part)
         self.incomplete_bodies = Shares(settings.bodies_max, part)
@@ -56,7 +56,7 @@ class Place:
 
     @property
     def admission(self) -> Admission:
-        """The resources of the replica, of which this request takes its part."""
+        """The resources of the replica."""
         return self._admission
 
     def enter(self, holder: str, shares: Shares | None = None) -> None:
@@ -64,7 +64,7 @@ class Place:
 
         Args:
             holder: the DID or the address under which the request counts from now on.
-            shares: the kind of place; None: an open request.
+            shares: the resource to take the place from; None: the open requests.
 
         Raises:
             ServiceError: RATE_LIMITED or OVERLOADED.
@@ -83,8 +83,8 @@ class Place:
             holder: the DID or the address to count it under; default: the request's holder.
 
         Raises:
-            ServiceError: RATE_LIMITED if the holder's share is used up; OVERLOADED if less than the
-                amount is free.
+            ServiceError: RATE_LIMITED if the holder's share is too small; OVERLOADED if less than
+                the amount is free.
         """
         holder = holder or self.holder
         if shares.take(holder, amount):

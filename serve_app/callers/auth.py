@@ -85,7 +85,7 @@ FindKeys = Callable[[list[bytes]], Awaitable[Sequence[StoredKey | None]]]
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """The functions that read what is stored of credentials.
+    """The functions that read stored credentials and accept nonces.
 
     `fetch_jwks`: fetches the key set of the issuer of access tokens; None without such an issuer.
     """
@@ -97,12 +97,12 @@ class Sources:
 
 
 def new_api_key() -> str:
-    """Return a new API key: 256 random bits after a prefix, by which logs can be searched."""
+    """Return a new API key: a prefix, which can be searched for in logs, and 256 random bits."""
     return KEY_PREFIX + secrets.token_urlsafe(32)
 
 
 def key_hash(api_key: str) -> bytes:
-    """Return the hash under which a key is stored. The key has 256 random bits: no salt needed."""
+    """Return the hash under which a key is stored. A key has 256 random bits and needs no salt."""
     return hashlib.sha256(api_key.encode()).digest()
 
 
@@ -110,10 +110,10 @@ class Authenticator:
     """Identifies the caller of a request by its headers.
 
     Args:
-        sources: read what is stored of credentials.
+        sources: read stored credentials.
         settings: the limits, the free-tier key, and the keys of access tokens and heartbeat tokens.
-            Without such a key no credential of this kind is accepted.
-        wrong: counts wrong credentials; None: with the default rate.
+            If a key is not set, no credential of its kind is accepted.
+        wrong: counts wrong credentials; None: a counter with the default rate.
         cached_max: the most API keys, and the most DIDs, that are cached.
     """
 
@@ -197,8 +197,8 @@ class Authenticator:
             clock_ms: the time of a monotonic clock, milliseconds.
 
         Raises:
-            ServiceError: UNAUTHORIZED; RATE_LIMITED or OVERLOADED: too many requests of this
-                address, or of all; LEDGER_UNAVAILABLE.
+            ServiceError: UNAUTHORIZED; RATE_LIMITED: too many requests of this address or DID;
+                OVERLOADED: too many requests of all callers; LEDGER_UNAVAILABLE.
         """
         match pending:
             case Unproven(digest, did):

@@ -5,8 +5,8 @@ count of the current window. All keys of an owner share this count. A replica le
 calls (a tenth of the calling key's limit; single calls for bulk) and spends the block from memory.
 So the limit over all replicas is exact to within one block, and only one call per block costs a
 database round trip. The limit of the calling key bounds the owner's count, so an owner gets no more
-calls by using several keys. The database decides when a window begins; replicas measure the rest of
-it by their monotonic clocks.
+calls by using several keys. The database decides when a window begins. Replicas measure the time
+until its end by their monotonic clocks.
 Callers without a credential are counted per address, in memory (`serve_app/callers/windows.py`).
 Reference: http.md (Request limits); decision limits-and-admission.
 """
@@ -30,7 +30,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 class KeyedLocks(Generic[K]):
-    """One lock per key; created at the first use, and dropped when no task refers to the lock."""
+    """One mutex per key. A mutex exists from its first use until no task refers to it."""
 
     def __init__(self) -> None:
         self._locks: WeakValueDictionary[K, asyncio.Lock] = WeakValueDictionary()
@@ -45,8 +45,8 @@ UNLIMITED = "unlimited"
 # (decision limits-and-admission).
 SPENT_HEADER = b"x-callboard-spent"
 
-# Calls per minute and class of a peer. The limit is high, because a peer calls for all payers of
-# its region.
+# The calls per minute that a peer may make in each rate class. The limit is high, because a peer
+# calls for all payers of its region.
 PEER_RATE = 60_000
 
 _BLOCKS_PER_WINDOW = 10
@@ -74,8 +74,9 @@ TakeBlock = Callable[[str, str, int, int], Awaitable[RateBlock]]
 class _Lease:
     """A leased block of calls.
 
-    `left`: calls of the block that are not spent. `used`: calls of the window that are granted to
-    all replicas, including this whole block. `ends_ms`: the end of the window, monotonic clock.
+    `left`: the calls of the block that are not spent. `used`: the calls that the database has
+    granted to all replicas in this window, including this whole block. `ends_ms`: the end of the
+    window, by the monotonic clock.
     """
 
     left: int
@@ -158,8 +159,10 @@ class RateLimiter:
         """Count one call, and return the state of the limit; None if the call is not limited.
 
         Args:
-            principal: the caller; None: count the call under its address.
-            address: the client's address.
+            principal: the caller; None without a credential.
+            address: the client's address. A call without a credential, or with the rate class
+                `BY_ADDRESS`, counts under the address. A call of a stranger counts under the
+                address and under the DID.
             rate: the rate class of the call.
             clock_ms: the time of a monotonic clock, milliseconds.
 
@@ -226,7 +229,7 @@ class RateLimiter:
         granted = await self._take_block(did, rate, block, limit)
         if len(self._leases) >= _LEASES_MAX:
             self._forget_ended(clock_ms)
-        # A grant of 0 calls means that the window is spent, even if the returned count is lower.
+        # A grant of 0 calls means that the limit is reached, even if the returned count is lower.
         used = granted.used if granted.calls else max(granted.used, limit)
         self._leases[key] = _Lease(granted.calls, used, clock_ms + max(1, granted.ends_in_ms))
 

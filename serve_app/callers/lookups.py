@@ -2,11 +2,12 @@
 
 Theory of operation: a found credential is cached and looked up again when it is older than a
 second, so a revocation takes effect within a second. Credentials that were not found have a
-separate cache, so a flood of wrong credentials cannot evict valid ones. Look-ups are batched;
-cached credentials have a batch of their own. Each address has a budget of wrong credentials per
-minute. An address beyond its budget is not refused: its credentials are looked up in paused
-batches, with a limited share for each address. So a flood costs a few queries per second in total,
-and a valid credential from the same address still succeeds. Durations use a monotonic clock.
+separate cache, so a flood of wrong credentials cannot evict valid ones. Look-ups are batched.
+Cached and new credentials are looked up in separate batches. Each address has a budget of wrong
+credentials per minute. Credentials of an address over its budget are looked up in batches with a
+pause before each batch. Each address gets a limited share of such a batch. So a flood costs a few
+queries per second in total, and a valid credential from the same address still succeeds. Durations
+use a monotonic clock.
 Decisions limits-and-admission and signed-requests-and-claims.
 """
 
@@ -49,7 +50,7 @@ class WrongCredentials:
         self._paused = Shares(BATCH, share)
 
     def take(self, address: str, clock_ms: int) -> bool:
-        """Count a credential that is or may be wrong. Return False if the address has no budget."""
+        """Count a wrong or unknown credential. Return False if the address is over its budget."""
         return self._counts.take(address, clock_ms).is_allowed
 
     def give_back(self, address: str, clock_ms: int) -> None:
@@ -62,12 +63,12 @@ class WrongCredentials:
         return window is not None and window.used >= window.limit
 
     async def pause(self) -> None:
-        """Wait for the pause of addresses whose budget is used up."""
+        """Pause before the credentials of an address whose budget is used up are verified."""
         await asyncio.sleep(self._pause_s)
 
     @asynccontextmanager
     async def place(self, address: str) -> AsyncIterator[None]:
-        """Hold a place for a credential of an address whose budget is used up.
+        """Take a place in a paused batch, for an address whose budget is used up.
 
         Raises:
             ServiceError: RATE_LIMITED: the share of the address is used up.
@@ -91,7 +92,8 @@ class Lookups(Generic[K, V]):
         name: the name of the kind, for messages.
         find: looks up a batch: returns the stored value of each key, None for an unknown key.
         wrong: limits the wrong credentials of each address.
-        remembered_max: the most found credentials, and the most unknown ones, that are cached.
+        remembered_max: the most found credentials that are cached, and the most unknown
+            credentials.
     """
 
     def __init__(
@@ -105,7 +107,7 @@ class Lookups(Generic[K, V]):
         self._find = find
         self._wrong = wrong
         self._remembered_max = remembered_max
-        # In the order of their last use, the least recently used first.
+        # The least recently used key is first.
         self._known: dict[K, tuple[int, V]] = {}
         self._unknown: dict[K, int] = {}
         self._asked: dict[K, asyncio.Future[V | None]] = {}
@@ -135,14 +137,14 @@ class Lookups(Generic[K, V]):
     async def look_up(self, key: K, address: str, clock_ms: int, *, is_trusted: bool) -> V | None:
         """Look up a credential in the database, and return its value; None if it is not stored.
 
-        The database is not read if the credential was not found less than a second ago.
+        If a look-up in the last second found no such credential, the database is not read again.
 
         Args:
             key: the key of the credential.
             address: the client's address.
             clock_ms: the time of a monotonic clock, milliseconds.
-            is_trusted: the credential is cached or verified, so it does not count as possibly
-                wrong.
+            is_trusted: the credential is cached or verified. Otherwise it counts as wrong until
+                it is found.
 
         Raises:
             ServiceError: RATE_LIMITED: too many wrong credentials from this address; OVERLOADED;

@@ -1,9 +1,10 @@
 """Reads the client address of a request, as HAProxy reports it. Clients cannot forge it.
 
-HAProxy sets one header on every request and replaces a header that the client sent. The header has
-a token and an address: that of the connection, or the address that one of `trusted_proxies`
-reports. The token is derived from the deployment key. So a client that reaches a replica's own port
-without HAProxy cannot set the address; its request counts under the address of its connection.
+HAProxy sets the header `PEER_HEADER` on every request, and replaces the header if the client sent
+it. The header has a token and the client's address. The address is that of the connection, or the
+address that one of `trusted_proxies` reports. The token is derived from the deployment key. So a
+client that connects directly to a replica cannot set the address. Its request counts under the
+address of its connection.
 `X-Forwarded-For` is not read here. Decision http-edge.
 """
 

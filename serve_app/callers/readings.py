@@ -1,4 +1,4 @@
-"""Audits reads that callers make by a single right, with their reason.
+"""Audits the reads that a single right permitted, with the caller's reason.
 
 One audit entry per read would let a reader fill the audit chain. So there is one entry per hour for
 each credential, right, operation and reason. Each new entry counts as a call of the class WRITE.
@@ -41,7 +41,7 @@ class Readings:
     def new(
         self, principal: Principal, authority: Authority, operation: str, now_ms: int
     ) -> NoteReading | None:
-        """Return the command that audits a read; None if this replica sent it in this hour already.
+        """Return the command that audits a read; None if this replica has sent it in this hour.
 
         Args:
             principal: the caller.

@@ -1,10 +1,11 @@
-"""A bounded resource that many holders share, so that no few holders can take all of it.
+"""Divides a bounded resource between holders, so that a few holders cannot take all of it.
 
 Theory of operation: a holder may have at most 1/n of the free amount (dynamic thresholds, as
-network switches share their buffers). A single holder gets 1/(n+1) of the total. The next holder
-gets the same fraction of the rest. As holders release and take amounts, their parts become equal,
-and some amount always stays free for a new holder. Holders need not be known in advance, and
-nothing is stored of a holder that has released everything. Decision fairness-and-long-work.
+network switches share their buffers). A single holder gets at most 1/(n+1) of the total. The second
+holder gets at most the same fraction of the remaining amount. As holders release and take amounts,
+their shares become equal, and some amount stays free for a new holder. Holders need not be known in
+advance. Nothing is stored for a holder that has released everything. Decision
+fairness-and-long-work.
 """
 
 from __future__ import annotations
@@ -34,13 +35,14 @@ class Shares:
         return self._held.total
 
     def take(self, holder: str, amount: int = 1) -> bool:
-        """Give a holder an amount; return False, and give nothing, if the holder's share is less.
+        """Give a holder an amount, and return True. Return False if the holder's share, or the free
+        amount, is too small.
 
         Args:
             holder: the DID or the address of the holder.
             amount: 1 or more.
         """
-        # A holder may always have 1 while any is free, so even a total of 1 can be used.
+        # While an amount of 1 is free, a holder may have 1. So even a total of 1 can be used.
         most = max(1, (self._total - self._held.total) // self._part)
         if self._held.of(holder) + amount > most or self.is_taken(amount):
             return False

@@ -1,4 +1,4 @@
-"""Authenticates requests that are signed with the key of a DID. Each is accepted only once.
+"""Authenticates requests that are signed with a DID's key. Each signature is accepted only once.
 
 The steps, cheapest first:
 1. Read the headers, and check the signature's time by this replica's clock.
@@ -7,8 +7,8 @@ The steps, cheapest first:
 4. Count the signed request.
 5. Store the nonce in the database, which refuses a nonce that any replica has accepted before.
 6. After the body is read, check that it has the signed digest.
-A failed verification counts as a wrong credential of its address. If a DID must be looked up before
-its signature is verified, the look-up is limited like that of an unknown API key.
+A failed verification counts as a wrong credential of the client's address. If the DID must be
+looked up before the signature is verified, the look-up is limited like that of an unknown API key.
 Reference: http.md (Authentication); decision signed-requests-and-claims.
 """
 
@@ -51,8 +51,9 @@ from ledger.features.nonces import Nonce
 from serve_app.callers.lookups import BATCH, WAITING_MAX, Lookups, WrongCredentials
 from serve_app.callers.windows import ADDRESSES_MAX, AddressWindows
 
-# Signed requests per minute: of a DID (or of the address of an unknown DID), and of all callers of
-# a replica. The total bounds the stored nonces, which are kept for 11 min.
+# The signed requests per minute of a DID, and of all callers of a replica. The requests of unknown
+# DIDs count under the client's address. The total bounds the number of nonces, which are stored for
+# 11 min.
 SIGNED_RATE: Final = 8_000
 SIGNED_TOTAL_RATE: Final = 60_000
 
@@ -61,9 +62,10 @@ SIGNATURE_HEADER: Final = b"signature-input"
 _HASHED_IN_LOOP_BYTES_MAX: Final = 512 * 1024
 _ALL: Final = ""
 
-# DIDs -> the stored standing of each, None for a DID of which nothing is stored.
+# DIDs -> the stored standing of each DID, None for an unknown DID.
 FindStandings = Callable[[list[str]], Awaitable[Sequence[DidStanding | None]]]
-# Nonces -> whether each is new, and its signature was created recently by the database's clock.
+# Nonces -> whether each nonce is accepted. It must be new, and its signature must have been created
+# recently by the database's clock.
 TakeNonces = Callable[[list[Nonce]], Awaitable[Sequence[bool]]]
 
 

@@ -1,4 +1,4 @@
-"""Reads what the authenticator needs from the database and from the issuer of access tokens.
+"""Reads credentials from the database, and the keys of the issuer of access tokens.
 
 This module converts rows of `ledger/` to the values of this package.
 """
@@ -57,7 +57,7 @@ def find_keys_in(reader: LedgerReader) -> FindKeys:
 
 
 def _stored(row: RowDict | None, digest: bytes) -> StoredKey | None:
-    """Return a valid API key; None for a revoked one.
+    """Return a valid API key; None for an unknown or revoked key.
 
     If the owner's DID is revoked, all keys of the owner are invalid, except keys with the scope
     `admin`. Otherwise a caller with the right to revoke could lock out all administrators.
@@ -76,7 +76,7 @@ def _stored(row: RowDict | None, digest: bytes) -> StoredKey | None:
         key_hash=digest,
     )
     ends_ms = row["expires_ms"]
-    # The digest is that of the secret before the last rotation.
+    # If the digest is not the current hash, it is the hash of the secret before the last rotation.
     if not hmac.compare_digest(bytes(row["hash"]), digest):
         ends_ms = min(row["previous_ends_ms"], ends_ms or TIME_MS_MAX)
     return StoredKey(principal, ends_ms)

@@ -1,8 +1,8 @@
 """Counts calls per address in fixed windows of a minute, only in this replica's memory.
 
-Anybody can get many addresses cheaply, so addresses get no rows in the database. Only a limited
-number of addresses is counted separately; all further addresses share one count. Other keys than
-addresses, such as DIDs, are counted in the same way. Decision limits-and-admission.
+A client can get many addresses cheaply, so addresses get no rows in the database. Only a limited
+number of addresses is counted separately. All further addresses share one count. The same class can
+count the calls of DIDs. Decision limits-and-admission.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class AddressWindows:
     def __init__(self, limit: int, addresses_max: int) -> None:
         self._limit = limit
         self._addresses_max = addresses_max
-        # In the order of their begin and end times.
+        # Sorted by their begin. All windows have the same length, so they end in the same order.
         self._windows: dict[str, Window] = {}
         # The window that all addresses beyond `addresses_max` share.
         self._others = Window(0, limit, 0)
@@ -50,7 +50,7 @@ class AddressWindows:
         return f"<AddressWindows {len(self._windows)}/{self._addresses_max}>"
 
     def take(self, address: str, clock_ms: int) -> Window:
-        """Count one call, and return its window. `Window.is_allowed` says whether it may proceed.
+        """Count one call, and return its window. The call is permitted if `Window.is_allowed`.
 
         Args:
             address: the address.
@@ -67,7 +67,7 @@ class AddressWindows:
         return window
 
     def find(self, address: str, clock_ms: int) -> Window | None:
-        """Return the current window in which an address is counted; None before its first call."""
+        """Return the current window of an address; None if the address has none."""
         window = self._windows.get(address)
         if window is None and len(self._windows) >= self._addresses_max:
             window = self._others

@@ -61,8 +61,8 @@ class RequestBounds:
 
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 
-# Bytes of an oversized body that are read and discarded, so that the client receives the 413
-# instead of a connection reset. A larger body is not read further, and its connection is closed.
+# The bytes of an oversized body that are read and discarded, so that the client receives the 413
+# instead of a connection reset. If the body is longer, the connection is closed.
 _DISCARDED_BYTES_MAX = 64 * 1024 * 1024
 # Bodies usually arrive within milliseconds. A body that is incomplete after this time is slow.
 SLOW_AFTER_S = 1.0

@@ -2,8 +2,8 @@
 
 Parsing a body of 16 MiB at once would block the event loop too long. A parser in another thread
 would block it as long, because the parser holds the interpreter lock. So `cut` scans the body for
-the brackets of its items and cuts the items out. The rest, the outline, is small and is parsed at
-once; then each item is parsed separately.
+the brackets of its items and cuts the items out. The outline is the body without its items. It is
+small and is parsed at once. Then each item is parsed separately.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _LOG = logging.getLogger("callboard.api")
 T = TypeVar("T")
 R = TypeVar("R")
 
-# Bytes that are scanned without yielding: takes much less time than a slice of the event loop.
+# The bytes that are scanned without yielding. A scan takes much less time than a slice of the loop.
 WINDOW: Final = 128 * 1024
 # Matches text without brackets, and complete strings with any content.
 _PLAIN: Final = re.compile(rb'(?>[^"{}\[\]]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")*+', re.DOTALL)
 _QUOTE, _OPEN, _CLOSE, _LIST = b'"'[0], b"{[", b"}]", b"["[0]
-# Nesting depth of an item: the body has depth 1, its array 2. Only objects and arrays at this depth
-# are cut out.
+# The nesting depth of an item: the body has depth 1, and the array of items has depth 2. Only
+# objects and arrays at this depth are cut out.
 _ITEM_DEPTH: Final = 3
 
 
@@ -40,8 +40,9 @@ _ITEM_DEPTH: Final = 3
 class Judged(Generic[T]):
     """The results of the items of a bulk request.
 
-    `results`: per item its reply or its problem details; None while it is accepted but has no reply
-    yet. `accepted`: the accepted items. `positions`: their indexes in `results`.
+    `results`: for each item its result or its problem details; None for an accepted item that has
+    no result yet. `accepted`: the accepted items. `positions`: the indexes of the accepted items in
+    `results`.
     """
 
     results: list[Any]
@@ -66,8 +67,9 @@ class Judged(Generic[T]):
         """Return the reply to the bulk request; it is a refusal if every item is refused.
 
         Args:
-            replies: the reply to each accepted item, in order. Both lists are emptied.
-            result: returns the result of an accepted item and its reply.
+            replies: the reply to each accepted item, in order. This method empties `replies` and
+                `accepted`.
+            result: makes an item's result from the accepted item and its reply.
         """
         slices = Slices()
         while self.accepted:
@@ -136,7 +138,7 @@ async def cut(
     """Cut the items out of a bulk body: each object or array in an array of the body's object.
 
     Returns the outline, in which `[n]` replaces part n, and the parts (the texts of the items).
-    Neither is checked to be JSON.
+    The outline and the parts may be invalid JSON.
 
     Args:
         body: the bytes of the body.

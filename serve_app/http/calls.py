@@ -47,7 +47,7 @@ T = TypeVar("T")
 P = ParamSpec("P")
 C = TypeVar("C", bound=Message)
 
-# The fields of parsed queries and bodies that name an agent.
+# The names of the query and body fields that identify an agent.
 _AGENT_NAMES = ("did", "agent_did")
 
 QUERY_BYTES_MAX = 8_192
@@ -63,13 +63,13 @@ class Repeats(StrEnum):
 
     # The key is ignored: the operation changes nothing, or each call overwrites the previous one.
     IGNORED = "ignored"
-    # The operation's one command carries the key. The reply is made from the command's stored
-    # result.
+    # The operation sends one command, which carries the key. The reply is made from the command's
+    # stored result.
     BY_COMMAND = "by_command"
     # The reply is stored under the key.
     BY_REPLY = "by_reply"
-    # As BY_REPLY, but no command would recognise a repeat. So a repeat with another credential is
-    # refused.
+    # As BY_REPLY, but no command of the operation detects a repeat. A repeat with another
+    # credential is therefore refused.
     BY_REPLY_ALONE = "by_reply_alone"
     # As BY_REPLY, but the handler stores the reply, because only the handler identifies the caller.
     BY_HANDLER = "by_handler"
@@ -93,9 +93,9 @@ class Reply:
         status: the HTTP status.
         headers: the headers besides Content-Type and Content-Length.
         content_type: the media type of the body.
-        is_refusal: nothing was changed, so the reply is not stored under an idempotency key.
+        is_refusal: the request changed nothing. The reply is not stored under an idempotency key.
         is_stream: the body is an async generator of bytes, read at the client's pace.
-        is_lasting: a stream that ends only when the client disconnects.
+        is_lasting: the stream ends only when the client disconnects.
     """
 
     body: Any
@@ -111,9 +111,9 @@ class Reply:
 class Call:
     """One request with its caller, address, path, query and body.
 
-    `path_texts`: the texts in the path, keyed by their names in braces. `path_values`: the same
-    texts, parsed. `right`: the right that the operation requires. `signed`: the request's signature
-    if the caller authenticates with a signature.
+    `path_texts`: the variable parts of the path, keyed by the names in the path template.
+    `path_values`: the parsed values of these parts. `right`: the right that the operation requires;
+    None for a public operation. `signed`: the signed request; None for other credentials.
     """
 
     services: Services
@@ -144,10 +144,10 @@ class Call:
 
     @property
     def account(self) -> str:
-        """The holder under which this call's resources are counted: the caller's DID.
+        """The caller's DID or the client's address, under which this call's resources count.
 
-        It is the address for a call without a credential, for a DID that the ledger does not store,
-        and for a credential of the rate class `BY_ADDRESS`.
+        The address is used for a call without a credential, for a DID that the ledger does not
+        store, and for a credential of the rate class `BY_ADDRESS`.
         """
         known = self.principal
         is_by_address = known is None or known.is_stranger or known.rate_class == BY_ADDRESS
@@ -235,23 +235,25 @@ class Call:
             raise not_found(what)
 
     def is_party(self, parties: Collection[str | None]) -> bool:
-        """Return whether the caller's DID is one of the parties, for administrators as well."""
+        """Return whether the caller's DID is one of the parties, even for an administrator."""
         return self.caller.did in parties
 
     def holds(self, right: str) -> bool:
-        """Return whether the caller has a right that the operation needs only in some cases."""
+        """Return whether the caller has a right. Handlers call it for rights that only some calls
+        need."""
         return self._denial(right) is None
 
     @property
     def party_did(self) -> str | None:
-        """The DID whose objects a list shows: the caller's; None for an administrator: all."""
+        """The caller's DID, to list only the caller's objects. None for an administrator, who sees
+        all objects."""
         return None if self.may(()) else self.caller.did
 
     @property
     def viewer_did(self) -> str | None:
-        """The DID that decides which agents of private subnets are visible: the caller's.
+        """The caller's DID, which decides which agents of private subnets are visible.
 
-        It is "" without a caller, and None for an administrator, who sees all agents.
+        "" for a call without a credential. None for an administrator, who sees all agents.
         """
         if self.may(()):
             return None
@@ -284,7 +286,7 @@ class Call:
     def _denial(
         self, right: str | None, parties: Collection[str] | None = None
     ) -> ErrorCode | None:
-        """Return why the caller is denied, or None. Set `used_right` if a single right permits."""
+        """Return the code of a refusal, or None. Set `used_right` if a single right permits."""
         code = denial(self.principal, right, parties)
         if code is None:
             self.used_right = authority_used(self.principal, right, parties) or self.used_right
@@ -320,8 +322,8 @@ class Call:
     def authorized(self, command: C) -> C:
         """Return a command with the caller's fields filled in.
 
-        They are the command's key if it has none, the caller's DID, the credential, and the single
-        right that permitted the call, if any.
+        The fields are the key (if the command has none), the caller's DID, the credential, and the
+        single right that permitted the call, if any.
         """
         if not isinstance(command, AuthorizedCommand):
             return command
@@ -341,9 +343,9 @@ class Call:
 
     @property
     def authority(self) -> Authority | None:
-        """The single right that has permitted the call so far, with the caller's reason.
+        """The single right that permitted the call, with the caller's reason.
 
-        None if resource scopes sufficed.
+        None if resource scopes sufficed in all checks so far.
 
         Raises:
             ServiceError: INVALID_REQUEST: the reason header is invalid.
@@ -392,9 +394,9 @@ class Call:
     def command_key(self, fallback: str) -> str:
         """Return the ledger key of this POST's command.
 
-        It is derived from the caller's idempotency key. A `BY_COMMAND` command stores the request
-        hash itself, and refuses a different request under the same key. For other commands the
-        request hash is a part of the ledger key.
+        The ledger key is derived from the caller's idempotency key. For a `BY_COMMAND` operation
+        the ledger stores the request hash, and refuses a different request under the same key. For
+        other operations the request hash is a part of the ledger key.
 
         Args:
             fallback: the key of the command if the request has no idempotency key.
@@ -416,10 +418,10 @@ class Call:
 
     @property
     def act_hash(self) -> bytes:
-        """The request hash of an action that can be done only once.
+        """The request hash of an action that can be done only once: the hash of the command's key.
 
-        It is the hash of the command's key, so a repeat under the same idempotency key has the same
-        hash. Requests without an idempotency key have different hashes.
+        A repeat under the same idempotency key has the same hash. Each request without an
+        idempotency key has a new hash.
         """
         return hashlib.sha256(self.command_key(self.services.new_id()).encode()).digest()
 
@@ -455,19 +457,21 @@ class Operation:
         single_right: an operator's right that permits the operation instead of `scope`.
         rate, rate_of: the rate class, or the function that chooses the rate class of a call.
         tag: the group of the operation in the OpenAPI document.
-        query, body, reply: classes of `core/records/api`. A body that is not a `Body` only
-            describes the schema; the handler parses it. A tuple of replies means one of them.
+        query, body, reply: classes of `core/records/api`. A `body` that is no subclass of `Body`
+            only describes the schema, and the handler parses the body. A tuple of classes in
+            `reply` means that a reply has one of these classes.
         errors: the refusals besides those that scope, path and method imply. NOT_FOUND is listed
             only for objects that the body names.
         is_bulk_body: the body is a bulk body; the handler parses it item by item.
         is_agent_reply: the body is an agent's result; the handler parses it.
         is_body_optional: the request may have no body.
-        is_health: a 503 has the usual reply instead of problem details.
+        is_health: a reply with the status 503 has the class `reply`, not problem details.
         may_wait: the operation supports `Prefer: wait`.
         check: refuses an invalid JSON body as a whole, before its members are parsed.
         repeats: the meaning of an idempotency key.
         media_type: the media type of the reply.
-        other_media_type: the media type of another reply, for a caller that accepts it.
+        other_media_type: a second media type, in which the operation replies if the caller
+            accepts it.
         empty: a text that says when the operation replies 204.
     """
 
@@ -498,7 +502,7 @@ class Operation:
 
     @property
     def class_by_method(self) -> RateClass:
-        """The rate class that HAProxy assumes, which sees only the method (spent_callers.py)."""
+        """The rate class that HAProxy assumes: it knows only the method (spent_callers.py)."""
         return RateClass.READ if self.method == "GET" else RateClass.WRITE
 
     @property
@@ -584,7 +588,7 @@ class Operations(list[Operation]):
 
 
 def not_found(what: str) -> ServiceError:
-    """Return NOT_FOUND. It is also raised to hide an object that exists from the caller.
+    """Return NOT_FOUND. Handlers also raise it to hide an object from a caller without access.
 
     Args:
         what: the name of the object, for the text.
@@ -629,7 +633,7 @@ def query_values(query_string: bytes, problems: ProblemList) -> dict[str, str]:
 
     Args:
         query_string: the query as received, without `?`.
-        problems: receives a problem for each value with U+0000. Such parameters are omitted.
+        problems: receives a problem for each value with U+0000. The parameter is omitted.
 
     Raises:
         ServiceError: INVALID_REQUEST: the query is too long, or not UTF-8.

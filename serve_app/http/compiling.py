@@ -3,9 +3,8 @@
 A manifest of 1,000 nodes takes tens of milliseconds, and no request may block the event loop for
 more than 10 ms. The work is pure Python, so the interpreter switches between the thread and the
 event loop every `SWITCH_INTERVAL_S`. There is only one thread, so the loop waits at most one such
-interval for the interpreter. A caller has one job in the thread's queue at a time. The further jobs
-of this caller wait outside the queue, behind the jobs of other callers. Decision
-limits-and-admission.
+interval for the interpreter. The thread's queue has at most one job of each caller. A caller's next
+job is queued when the previous job is done. Decision limits-and-admission.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from serve_app.callers.limits import KeyedLocks
 
 T = TypeVar("T")
 
-# Up to this size, the work takes a few milliseconds at most and runs in the event loop.
+# A text up to this size is processed in the event loop. It takes a few milliseconds at most.
 IN_LOOP_BYTES_MAX: Final = 16 * 1024
 SWITCH_INTERVAL_S: Final = 0.001
 
@@ -34,7 +33,7 @@ def switch_threads_often() -> None:
 
 
 async def in_thread(caller: str, size: int, work: Callable[[], T]) -> T:
-    """Return the result of `work`, called in the thread, or in the event loop if the text is small.
+    """Return the result of `work`. Run it in the event loop for a small text, else in the thread.
 
     Args:
         caller: the DID or the address of the caller.

@@ -66,10 +66,10 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 _LOG = logging.getLogger("callboard.api")
 _REQUEST_ID_MAX = 128
 _WITH_BODY = ("POST", "PATCH", "PUT")
-# Bodies up to this size do not count against the caller's share of body bytes: HAProxy buffers as
-# much of every request anyway.
+# Bodies up to this size do not count against the caller's share of body bytes. HAProxy buffers
+# this many bytes of every request anyway.
 _UNCOUNTED_BYTES = 16 * 1024
-# A larger reply is handed to the HTTP server in parts of this size.
+# The size of the parts in which a larger reply is passed to the HTTP server.
 _PART_BYTES = 64 * 1024
 _CLOSE = (b"connection", b"close")
 _ACCEPTED_CODING = (b"accept-encoding", b"identity")
@@ -120,14 +120,14 @@ class Endpoint:
                 if reply.is_lasting:
                     place.leave()  # An event stream does not count as an open request.
                     stock, what = place.admission.event_streams, "event streams are open"
-                # Anybody can make DIDs. `call.account` counts such DIDs under their address:
-                # otherwise one client could take every place with many DIDs.
+                # Any client can create DIDs. A DID that the ledger does not store counts under its
+                # address (`call.account`). Otherwise one client could take every place.
                 place.take(stock, 1, what, call.account)
                 if scope["method"] == "HEAD":
                     reply = replace(reply, body=b"", is_stream=False)
             elif call.method == "GET" and place.holder and len(reply.body) > _PART_BYTES:
-                # Only replies to reads count here: the reply to a write is always sent. Replies
-                # without a holder are fixed texts, which all requests share in memory.
+                # Only replies to reads count: the reply to a write is always sent. A request
+                # without a holder gets a fixed text, which all requests share in memory.
                 place.take(place.admission.reply_bytes, len(reply.body), "bytes of replies wait")
         except ServiceError as error:
             reply = refused(error, request_id)
@@ -181,8 +181,9 @@ class Endpoint:
             await self._recognise(scope, call, address, place)
         elif operation.method in _WITH_BODY:
             place.enter(address)
-        # The remaining operations serve health checks and fixed texts. They take no place and
-        # verify no key, so they answer while Postgres is down and while all places are taken.
+        # Exempt operations without a scope and a body serve health checks and fixed texts. They
+        # take no place and verify no credential. So they answer while Postgres is down, and while
+        # all places are taken.
         if operation.single_right is not None and call.holds(operation.single_right):
             call.right = operation.single_right
         if call.right is not None:
@@ -227,7 +228,7 @@ class Endpoint:
         """Audit that the caller used a single right for a read.
 
         Raises:
-            ServiceError: RATE_LIMITED, or INVALID_REQUEST when the reason header is invalid.
+            ServiceError: RATE_LIMITED; INVALID_REQUEST: the reason header is invalid.
         """
         services, authority = self._services, call.authority
         assert authority is not None, operation.path
@@ -245,9 +246,10 @@ class Endpoint:
     async def _recognise(self, scope: Scope, call: Call, address: str, place: Place) -> None:
         """Authenticate the caller, and take a place in the caller's name.
 
-        While a credential that is not cached is verified, the request counts under its address.
-        Otherwise a flood of unknown credentials could take the places of callers with cached keys.
-        A key that had a known owner at its last look-up counts under this owner.
+        While a credential that is not cached is verified, the request counts under the client's
+        address, and in a separate group of places. Otherwise a flood of unknown credentials could
+        take the places of callers with cached keys. While a cached key is looked up again, the
+        request counts under the key's last known owner.
         """
         authenticator = self._services.authenticator
         now_ms, clock_ms = self._services.now_ms(), self._services.clock_ms()
@@ -345,8 +347,8 @@ async def send_reply(
 ) -> None:
     """Send the head of a reply, then its body.
 
-    A large body is sent in parts. A part waits while the server's write buffer is full, so the
-    client sets the pace.
+    A large body is sent in parts. Each part is sent when the server's write buffer has space, so
+    the client sets the pace.
 
     Args:
         pace: the slowest permitted transfer of a large body; the connection of a slower client is
@@ -376,10 +378,10 @@ async def send_reply(
 async def send_stream(send: Send, reply: Reply, more_headers: Headers, *, pace: Pace) -> None:
     """Send a reply whose body is generated while it is sent.
 
-    The next page is read when the HTTP server has accepted the previous page, which waits while the
-    write buffer is full. If the client receives too slowly, or a page cannot be read, the stream
-    ends early and the server closes the connection. If the client disconnects, Ray Serve cancels
-    this coroutine.
+    The next page is read when the HTTP server has accepted the previous page. The server accepts no
+    page while its write buffer is full. If the client receives too slowly, or a page cannot be
+    read, the stream ends early and the server closes the connection. If the client disconnects, Ray
+    Serve cancels this coroutine.
     """
     clock = asyncio.get_running_loop().time
     headers = [(b"content-type", reply.content_type), *more_headers, *reply.headers]

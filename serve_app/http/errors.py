@@ -11,13 +11,13 @@ from typing import Any, Final
 
 from core.errors import PROBLEMS_MAX, ErrorCode, ServiceError
 
-# Retry-After in seconds of a temporary refusal that sets no time itself.
+# The default of `Retry-After`, in seconds, for a temporary refusal.
 RETRY_AFTER_S: Final = 1
 
 PROBLEM_TYPE = b"application/problem+json"
-# HAProxy replaces a method that HTTP servers do not know by this method, which they know and no
-# operation has. The request then reaches a replica and gets problem details; HAProxy's own refusal
-# would have none.
+# HAProxy replaces unknown methods by this method. HTTP servers know it, but no operation has it. So
+# a replica refuses the request with problem details. A server's refusal of an unknown method would
+# be plain text.
 UNKNOWN_METHOD = "UNLINK"
 
 STATUS: dict[ErrorCode, int] = {
@@ -105,7 +105,7 @@ def problem(error: ServiceError, request_id: str) -> dict[str, Any]:
 
 
 def problem_text(error: ServiceError, request_id: str) -> str:
-    """Return `problem` as JSON text, for a refusal that HAProxy sends instead of a replica."""
+    """Return the result of `problem` as JSON text, for a refusal that HAProxy itself sends."""
     return json.dumps(problem(error, request_id), separators=(",", ":"))
 
 

@@ -1,7 +1,7 @@
-"""Pages of lists: query `limit`, `offset`, `cursor`; body `{<plural>, limit, offset, nextCursor}`.
+"""Reads the page that a query requests, and builds the reply with the rows of the page.
 
-A cursor is the key of the last row of a page. It is encoded so that no client relies on its
-contents.
+The query has `limit`, `offset` and `cursor`. The reply is `{<plural>, limit, offset, nextCursor}`.
+A cursor is the key of a page's last row, encoded so that no client relies on its contents.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from core.records.api.record import PageQuery
 from core.records.api.shape import value_of
 from serve_app.http.calls import Call, invalid
 
-# Rows of a page: without `limit`, and at most.
+# The rows of a page if the query has no `limit`, and the largest permitted `limit`.
 PAGE_DEFAULT: Final = 50
 PAGE_MAX: Final = 100
-# A page ends before the row with which its size would exceed this.
+# The largest size of a page's rows. A page whose first row is larger has only this row.
 REPLY_BYTES_MAX: Final = 4 * 1024 * 1024
 
 
 class Rows(TypedDict):
-    """Which rows of a list a query of the ledger returns."""
+    """The limit and the offset of a database query for a list."""
 
     limit: int
     offset: int
@@ -35,8 +35,8 @@ class Rows(TypedDict):
 class Page:
     """The requested part of a list.
 
-    `after`: the key of the last row of the previous page. `bytes_max`: the page ends before the row
-    with which its size would exceed this, but always has one row.
+    `after`: the key of the last row of the previous page. `bytes_max`: the largest size of the
+    page's rows. A page whose first row is larger has only this row.
     """
 
     limit: int
@@ -46,7 +46,10 @@ class Page:
 
     @property
     def rows(self) -> Rows:
-        """The rows to read: one more than the page has, to know whether a next page exists."""
+        """The limit and the offset of the read, with one row more than the page's `limit`.
+
+        The additional row shows that a next page exists.
+        """
         return {"limit": self.limit + 1, "offset": self.offset}
 
 
@@ -93,9 +96,9 @@ def listed(
         page: the requested page.
         key_of_last: returns the key of a row; the next page continues after the last row's key.
         form: returns the JSON form of a row.
-        is_cut: the read stopped early, because more rows would have been too large.
-        looked_to: the key of the row at which the read stopped early; `rows` has all matches up to
-            this row. None: the read did not stop early.
+        is_cut: the read stopped early, because the rows would have become too large.
+        looked_to: the key of the last row that a bounded search has read; `rows` has all matches
+            up to this row. None: the search did not stop early.
     """
     shown: list[Raw] = []
     size = 0

@@ -4,9 +4,9 @@ HTTP servers decode the path before it is routed. A node named `a/b` would then 
 segments. So each segment is decoded separately, and a slash inside a segment is replaced by a
 marker until the value is read.
 
-A name in braces has the same meaning in every path template. If the service chooses the format of
-an id (a UUID, a node's name), a value of another format cannot exist and gives NOT_FOUND. If the
-format is public (a capability id, a number), a value of another format gives INVALID_REQUEST.
+A name in braces has the same meaning in every path template. For most names, an invalid value gives
+NOT_FOUND, because no object can have this id. An invalid capability id, version or audit id gives
+INVALID_REQUEST, because its format is public.
 """
 
 from __future__ import annotations
@@ -81,9 +81,9 @@ def names_in(template: str) -> tuple[str, ...]:
 def routed(scope: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """Return an ASGI scope whose path is ready for routing.
 
-    In this path only slashes that the client sent unencoded separate segments. Leading slashes are
-    reduced to one: some clients join a base URL that ends in a slash with a path that starts with
-    a slash.
+    In this path, a slash that the client sent encoded does not separate segments. Leading slashes
+    are reduced to one: some clients join a base URL that ends in a slash with a path that starts
+    with a slash.
     """
     raw_path: bytes = scope.get("raw_path") or b""
     if b"%2F" in raw_path or b"%2f" in raw_path:
@@ -120,8 +120,8 @@ def path_texts(scope: Mapping[str, Any], template: str) -> Mapping[str, str]:
 def _did(decoded: str, raw_path: bytes, template: str) -> str:
     """Return the DID in a path; clients send it raw or percent-encoded.
 
-    A did:web may itself contain percent-encoded characters (a port). A DID with raw colons was sent
-    raw, so its percent signs are not decoded.
+    A did:web may itself contain percent-encoded characters (a port). If the colons of the DID are
+    not encoded, the client sent the DID raw, so its percent signs are not decoded.
     """
     # The index counts from the end, because the raw path may begin with several slashes.
     place = template.split("/").index("{did}") - template.count("/") - 1

@@ -1,9 +1,9 @@
 """Idempotency keys: a repeated POST gets the first reply, and its work is not done again.
 
-An operation declares its kind of repeats (`Repeats`). Most operations that change something store
-their reply under the idempotency key (`once`). The key is reserved before the handler runs, so a
-different request under the same key is refused at once. The ledger keys of the handler's commands
-are derived from the idempotency key. So after a crash a repeat continues the work, and no command
+An operation declares how it treats an idempotency key (`Repeats`). Most operations that change
+something store their reply under the key (`once`). The key is reserved before the handler runs. So
+a different request under the same key is refused at once. The ledger keys of the handler's commands
+are derived from the idempotency key. So a repeat after a crash continues the work, and no command
 is applied twice.
 
 Publish and deposit store no reply. Each sends one command, which carries the idempotency key, and
@@ -94,13 +94,13 @@ async def once(
     """Do the work of a request, or return the stored reply to the first request with this key.
 
     1. Reserve the key, or read the reply that is stored under it. A stored reply is returned only
-       to the credential of the first request. For another credential of the same caller the work
-       runs again, as after a crash: this checks the credential's rights, and the new reply holds no
-       secret. With `BY_REPLY_ALONE` the request is refused instead, because the work would be done
-       twice.
+       to the credential of the first request. For another credential of the same caller, the work
+       runs again, as after a crash. So the rights of this credential are checked, and the new reply
+       contains no secret. With `BY_REPLY_ALONE` the request is refused instead, because the work
+       would be done twice.
     2. Do the work.
-    3. After a refusal, release the key, because nothing was changed. After a failure with an
-       unknown outcome, mark the key, so that a repeat does the work again.
+    3. After a refusal, release the key, because the request changed nothing. After a failure with
+       an unknown outcome, mark the key, so that a repeat does the work again.
     4. Store the reply.
 
     The steps continue when the client disconnects, because the client will repeat the request.
@@ -109,7 +109,7 @@ async def once(
         call: the request.
         principal: the namespace of the key: usually the caller's DID.
         work: does the work. The keys of its commands must come from `Call.command_key`.
-        maker: the caller whose credential the reply is for; None when `principal` already
+        maker: the caller, whose credential is stored with the reply; None when `principal` already
             identifies a credential.
 
     Raises:
@@ -138,7 +138,7 @@ async def _once(
         if isinstance(error, ServiceError) and STATUS[error.code] < 500:  # 3
             await replies.drop(principal, key.text)
         else:
-            # If the mark cannot be stored, a repeat waits for this request until its deadline.
+            # If the mark cannot be stored, a repeat first waits `FIRST_REPLY_WAIT_S` for a reply.
             with suppress(ServiceError):
                 await replies.keep(principal, key.text, key.request_hash, OUTCOME_UNKNOWN)
         raise
@@ -154,7 +154,7 @@ async def _first_reply(replies: ReplyStore, principal: str, key: RepeatKey) -> b
     """Return the reply that is stored under a key; None if this request must do the work.
 
     While another request with this key is in progress, wait for its reply, at most
-    `FIRST_REPLY_WAIT_S`.
+    `FIRST_REPLY_WAIT_S`. After this time, return None.
 
     Raises:
         ServiceError: KEY_REUSED or LEDGER_UNAVAILABLE.
@@ -199,8 +199,11 @@ class _Kept:
     credential: dict[str, Any] | None
 
     def is_for(self, caller: Principal | None) -> bool:
-        """Return whether the caller may get this reply: same key id, no fewer scopes, no earlier
-        expiry than the credential of the first request."""
+        """Return whether the caller may get this reply.
+
+        The caller's credential must have the key id of the first request's credential, at least its
+        scopes, and no earlier expiry.
+        """
         given = self.credential
         if given is None or caller is None:
             return given is None and caller is None
@@ -212,7 +215,7 @@ class _Kept:
 
 
 def _sealed(reply: Reply, maker: Principal | None, keys: DeploymentKeys) -> bytes:
-    """Return a reply encrypted for storage. All replies are encrypted, as some hold a secret."""
+    """Return the encrypted form of a reply for storage. Some replies contain a secret."""
     credential = maker and {
         "keyId": maker.key_id,
         "scopes": sorted(maker.scopes),

@@ -1,9 +1,9 @@
 """uvicorn's HTTP protocol, changed to write the head and the body of a reply in one system call.
 
 uvicorn writes the head of a reply when the application sends it, and the body separately. That
-costs two system calls here and two reads in HAProxy. This module holds the head back until the next
-write, and at the latest until the next iteration of the event loop. So a late body does not delay
-the head.
+costs two system calls here and two reads in HAProxy. This module delays the head until the next
+write, or until the next iteration of the event loop, whichever is first. So a late body does not
+delay the head.
 
 The module relies on uvicorn writing a head as one piece. Decision messages-and-large-values.
 """
@@ -57,8 +57,8 @@ class _HoldingTransport:
         if self._head:
             written, self._head = self._head + written, b""
         elif written.startswith(_HEAD):
-            # 100 Continue and a part of a body may begin with the same bytes. Holding them is
-            # harmless, because the order of all bytes stays the same.
+            # The reply 100 Continue and a part of a body may begin with `_HEAD` too. Delaying them
+            # is harmless, because the order of all bytes stays the same.
             self._head = written
             self._loop.call_soon(self._write_head)
             return

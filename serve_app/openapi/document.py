@@ -1,8 +1,8 @@
-"""Builds the OpenAPI document from the declarations that also serve the requests.
+"""Builds the OpenAPI document from the declarations of the operations.
 
-Every operation lists all of its possible statuses: those of its declared refusals, and those of
-refusals that any operation can give. Schemas come from the declared classes (`core/records/api`),
-examples from recorded replies. Decision requests-json-and-client.
+Every operation lists all of its possible statuses: those of the refusals that it declares, and
+those of the refusals that other code raises for all operations. Schemas come from the declared
+classes (`core/records/api`), examples from recorded replies. Decision requests-json-and-client.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _WITH_CREDENTIAL = (
     ErrorCode.INSUFFICIENT_SCOPE,
     ErrorCode.LEDGER_UNAVAILABLE,
 )
-# An operation without a scope also reads rows, and verifies a credential that is sent.
+# An operation without a scope also reads rows, and verifies the credential if the caller sends one.
 _WITHOUT_CREDENTIAL = (ErrorCode.UNAUTHORIZED, ErrorCode.LEDGER_UNAVAILABLE)
 _WITH_BODY = (
     ErrorCode.REQUEST_TIMEOUT,
@@ -200,7 +200,7 @@ class _Description:
 
 
 def _example(code: ErrorCode) -> dict[str, Any]:
-    """Return an invented example of the problem details of an error code."""
+    """Return an example of the problem details of an error code that was not recorded."""
     return problem(ServiceError(code, "what was got and what was expected"), _REQUEST_ID)
 
 

@@ -1,9 +1,9 @@
 """Converts database rows to the JSON records of replies.
 
-`shown` converts a row by the declaration of the record in `core/records/api`, so the name of a
-member is written only there. Two kinds of records are built by hand. Workflows and their nodes are
-built by hand for speed, because every waiting publish returns one (`shown` takes 1 µs more). Agents
-are built by hand because their record includes the members of the card.
+`shown` converts a row by the declaration of the record in `core/records/api`, so the names of
+members are written only there. Two kinds of records are built by hand. Workflows and their nodes
+are built by hand for speed, because every publish that waits returns a workflow (`shown` takes 1 µs
+more). Agents are built by hand because their record includes the members of the card.
 Reference: features.md (Workflows), money.md (Entries, Audit chain).
 """
 
@@ -103,7 +103,7 @@ _CONVERTED: Final[Mapping[Any, tuple[str, str, Callable[[Any], Any]]]] = {
 def _columns(
     declared: type[Record],
 ) -> tuple[tuple[str, str, str, Callable[[Any], Any] | None, bool], ...]:
-    """Return per member: Python name, JSON name, column, conversion, whether null is omitted."""
+    """Return for each member: Python name, JSON name, column, conversion, is null omitted."""
     found = []
     for member in members_of(declared):
         suffix, unit, convert = _CONVERTED.get(member.kind, ("", "", None))
@@ -163,8 +163,8 @@ def workflow_record(stored: StoredWorkflow) -> dict[str, Any]:
     return record
 
 
-# Members that an agent sees of a workflow besides its own nodes. The payer, the purpose and the
-# cost stay hidden.
+# The members of a workflow's record that an agent sees, besides its own nodes. The payer, the
+# purpose and the cost stay hidden.
 _SEEN_BY_AGENTS: Final = (
     "id",
     "workflowId",
@@ -178,10 +178,10 @@ _SEEN_BY_AGENTS: Final = (
 
 
 def visible_workflow(stored: StoredWorkflow, call: Call) -> dict[str, Any] | None:
-    """Return the part of a workflow's record that the caller may see; None if nothing.
+    """Return the part of a workflow's record that the caller may see; None for other callers.
 
     The payer and administrators see the complete record. An agent sees its own nodes and the
-    members `_SEEN_BY_AGENTS` (More reads).
+    members `_SEEN_BY_AGENTS`.
     """
     if call.may((stored.payer_did,)):
         return workflow_record(stored)
@@ -200,7 +200,7 @@ def visible_workflow(stored: StoredWorkflow, call: Call) -> dict[str, Any] | Non
 def node_state(node: Row) -> dict[str, Any]:
     """Return one node of a workflow record."""
     state: dict[str, Any] = {"status": node["status"]}
-    # An unsettled result is shown to nobody: the payer could read it and cancel without paying.
+    # A result is hidden until it is settled: the payer could read it and cancel without paying.
     is_settled = node["status"] == NodeStatus.SUCCESS
     if is_settled and node["result_json"] is not None:
         # The stored text is compact JSON already, so it is copied without parsing.
@@ -288,7 +288,7 @@ def availability_of(row: Row, live: Row | None, now_ms: int) -> Availability:
 
     Args:
         row: the agent's row.
-        live: the row of its heartbeats and probes; None without one.
+        live: the row of the agent's heartbeats and probes; None if no row exists.
         now_ms: the current Unix time in milliseconds.
     """
     if row["status"] != "active":

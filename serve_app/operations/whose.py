@@ -34,7 +34,7 @@ def own_did_in_path(call: Call, what: str) -> str:
 
 
 async def money_did_in_path(call: Call, what: str) -> str:
-    """Return the DID in the path, whose money the caller must be permitted to see.
+    """Return the DID in the path, after checking that the caller may see the money of this DID.
 
     Args:
         call: the request.
@@ -74,10 +74,10 @@ async def owns_agent(call: Call, did: str) -> bool:
 
 
 async def work_viewer(call: Call, workflow_id: str) -> str | None:
-    """Return the DID whose attempts of a workflow the caller may see.
+    """Return the DID that limits which attempts of a workflow the caller may see.
 
-    None: all attempts, because the caller is the payer or an administrator. Otherwise the caller's
-    DID: the attempts of this DID and of the agents that it owns.
+    None for the payer and administrators, who may see all attempts. Other callers may see only the
+    attempts of their own DID and of their agents. For them the result is the caller's DID.
 
     Raises:
         ServiceError: NOT_FOUND if the caller may see no attempt of the workflow.
@@ -110,7 +110,7 @@ async def known_did(call: Call, did: str) -> str:
 
 
 async def paid_workflow(call: Call, workflow_id: str) -> StoredWorkflow:
-    """Return a workflow of which the caller is the payer or an administrator.
+    """Return a workflow. The caller must be its payer or an administrator.
 
     The workflow has only the columns of `WorkflowHead`.
 

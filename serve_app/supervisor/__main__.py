@@ -52,9 +52,9 @@ _STOP_PATIENCE_S = 40.0
 
 
 class StopRequested(BaseException):
-    """A signal asked this process to end.
+    """A signal has requested the end of this process.
 
-    A BaseException, because no `except Exception` may catch it.
+    It is a BaseException, so that no `except Exception` catches it.
     """
 
 
@@ -174,14 +174,15 @@ def _up(
     """Start and supervise the deployment until a signal ends it; return the exit status.
 
     Args:
-        build_keeper: makes the keeper; its argument prints a line of progress.
+        build_keeper: creates the keeper. Its argument is a function that prints a progress line.
         log: the file for the output of a process in the background.
-        ready_to: a file descriptor from which the waiting `up --detach` reads; None in the
+        ready_to: the writing end of a pipe from which the waiting `up --detach` reads; None in the
             foreground.
     """
     signal.signal(signal.SIGTERM, _request_stop)
     signal.signal(signal.SIGINT, _request_stop)
-    # A process in the background outlives the terminal and the reader of its output.
+    # In the background, this process must survive the end of its terminal (SIGHUP) and the end of
+    # the process that reads its output (SIGPIPE).
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     say = saying()

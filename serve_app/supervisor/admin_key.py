@@ -1,8 +1,8 @@
-"""The admin key: the deployment's first API key, in the deployment's folder and in the ledger.
+"""The admin key: the deployment's first API key, in the deployment's home and in the ledger.
 
 The key is written to its file before it is committed, so a start after a crash commits the same
-key. Every start commits the key. The command's idempotency key is derived from it, so repeating the
-command changes nothing.
+key. Every start commits the admin key. The ledger key of the command is derived from the admin key,
+so repeating the command changes nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FILE = "admin.key"
 
 
 def prepared_key(home: Path) -> str:
-    """Return the admin key of a folder; create its file if it does not exist."""
+    """Return the admin key of a deployment's home; create the key file if it does not exist."""
     file = home / FILE
     if not file.exists():
         write_private(file, new_api_key())

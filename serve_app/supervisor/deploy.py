@@ -1,8 +1,8 @@
 """Deploys the API onto a running Ray cluster: `python -m serve_app.supervisor.deploy`.
 
-The supervisor runs this program at every start. A repeated run only replaces the API's replicas,
-one after the other. The program prints its progress. Its exit status is 0 when the service answers,
-2 for invalid settings, else 1.
+The supervisor runs this program at every start of Ray. If the API already runs, the program
+replaces its replicas, unless the option `--keep-application` is given. The program prints its
+progress. Its exit status is 0 when the service answers, 2 for invalid settings, else 1.
 """
 
 from __future__ import annotations
@@ -51,14 +51,15 @@ def main() -> int:
     is_kept = KEEP_APPLICATION in sys.argv[1:]
     ray.init(
         address="auto", namespace=NAMESPACE, log_to_driver=False, logging_level=logging.WARNING,
-        # After an upgrade, Ray on another machine may still be of the previous release.
+        # After an upgrade, Ray on another machine may still have the environment of the previous
+        # release.
         runtime_env=own_environment() if settings.generation else None,
     )  # fmt: skip
     say("starting the actors and the API")
-    # The replicas would start the actors too. Started here, they start at the same time as Serve.
+    # The replicas would start the actors too. Here the actors start at the same time as Serve.
     ensure_runtime(settings)
     _start_serve(settings, say)
-    # `serve.run` replaces all replicas, also those on machines that were not restarted.
+    # `serve.run` replaces all replicas, also the replicas on machines that were not restarted.
     if not (is_kept and _is_running()):
         serve.run(build(settings), name=APPLICATION, route_prefix="/", blocking=False)
     missing = wait_api(settings.local_url, READY_TIMEOUT_S, say)
@@ -74,8 +75,8 @@ def main() -> int:
 def _start_serve(settings: Settings, say: Callable[[str], None]) -> None:
     """Start Serve's controller and proxies.
 
-    On a busy machine, the controller may replace a proxy that starts slowly. The call that waited
-    for that proxy then fails, so it is repeated to wait for the next proxy.
+    On a busy machine, the controller may replace a proxy that starts slowly. Then the call of
+    `serve.start` that waits for this proxy fails. The call is repeated to wait for the next proxy.
     """
     for attempt in range(1, START_ATTEMPTS + 1):
         try:
@@ -111,6 +112,6 @@ if __name__ == "__main__":
     status = main()
     sys.stdout.flush()
     sys.stderr.flush()
-    # `sys.exit` would disconnect from Ray first. That takes a second for which the supervisor would
-    # wait, and Ray also notices that a driver has ended without it.
+    # `sys.exit` would first disconnect from Ray, and the supervisor would wait a second for it. Ray
+    # notices the end of a driver without a disconnect.
     os._exit(status)

@@ -1,10 +1,10 @@
-"""A deployment's folders and files, its lock and its ports.
+"""A deployment's folders and files, its lock file and its ports.
 
 A deployment has two folders. The home has the files that outlive a run: `admin.key`, `postgres/`,
-`logs/` and keys. `down` removes only `url` and `gcs/` from it. The run folder has the files of one
-run. Its path is short, because the path of a Unix socket has at most 107 bytes. The kernel releases
-the lock and the reservation of the ports when their process ends, even by SIGKILL. This file starts
-no process.
+`logs/` and keys. `down` removes only `url` and `gcs/` from the home. The run folder has the files
+of one run. Its path is short, because the path of a Unix socket has at most 107 bytes. When the
+supervisor ends, even by SIGKILL, the kernel releases the file lock and the reserved ports. This
+module starts no process.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from pathlib import Path
 from ledger.embedded.server import write_private
 
 PORTS_FROM, PORTS_TO, BLOCK_SIZE = 12_000, 32_700, 100
-# The first ports of a block, each of which has a fixed use. Serve assigns the others to replicas,
-# and skips those that are in use.
+# The number of ports at the beginning of a block that have a fixed use. Serve assigns the other
+# ports to replicas, and skips a port that is in use.
 FIXED_PORTS = 20
 LOG_BYTES_MAX = 16 * 1024 * 1024
 _RUN_PATH_BYTES_MAX = 32
 
 
 class DeploymentError(RuntimeError):
-    """A deployment cannot be used as requested; the message says what to do."""
+    """The deployment cannot do what was requested; the message says what to do."""
 
 
 class AlreadyRunning(DeploymentError):
-    """The deployment of this folder is running."""
+    """A supervisor of this deployment is already running."""
 
 
 def already_running(home: object, process: object) -> str:
-    """Return an error message: the deployment already runs, and which command ends it."""
+    """Return the error message for a deployment that already runs, with the command to end it."""
     return f"{home} is already up (process {process}); end it with: callboard down --home {home}"
 
 
@@ -58,7 +58,7 @@ def is_plain(path: str) -> bool:
 
 
 def run_folder_of(home: Path) -> Path:
-    """Return the path of a home's run folder, which has a short path; does not create it."""
+    """Return the short path of a home's run folder, without creating the folder."""
     base = tempfile.gettempdir()
     is_short = len(os.fsencode(base)) <= _RUN_PATH_BYTES_MAX - len("/callboard-01234567")
     if not (is_short and is_plain(base)):
@@ -103,15 +103,16 @@ class Deployment:
 
         Args:
             deployment_key: the key from the settings; if it is empty, a key file is created.
-            ray_token: the token from the settings; if it is empty, a token is created. Ray reads it
-                from a file.
+            ray_token: the token from the settings; if it is empty, a token is created. It is
+                written to a file, which Ray reads.
 
         Raises:
             DeploymentError: the run folder belongs to another user.
         """
         self.logs.mkdir(parents=True, exist_ok=True)
         for log in self.logs.glob("*.log"):
-            # Actors rotate their own logs (`*.jsonl`). The programs that write these logs do not.
+            # The programs that write `*.log` files do not rotate them. Actors rotate their own logs
+            # (`*.jsonl`).
             if log.stat().st_size > LOG_BYTES_MAX:
                 log.rename(log.with_name(f"{log.name}.1"))
         if not deployment_key and not self.deployment_key_file.exists():
@@ -125,8 +126,8 @@ class Deployment:
         try:
             self.run_folder.mkdir(mode=0o700)
         except FileExistsError:
-            # Every user can write to the system's temporary folder. So refuse a folder or a link
-            # that another user has put there.
+            # Every user can write to the system's temporary folder. So a folder or a link that
+            # another user has created there is refused.
             status = self.run_folder.lstat()
             if status.st_uid != os.geteuid() or self.run_folder.is_symlink():
                 raise DeploymentError(
@@ -135,7 +136,7 @@ class Deployment:
             self.run_folder.chmod(0o700)
 
     def lock(self) -> int:
-        """Lock the deployment for this process; the kernel releases the lock when it ends.
+        """Take the deployment's file lock. The kernel releases it when this process ends.
 
         Raises:
             AlreadyRunning: another process holds the lock.
@@ -149,7 +150,8 @@ class Deployment:
         return descriptor
 
     def holder(self) -> int | None:
-        """Return the process id of the supervisor that holds the lock, None if it is free."""
+        """Return the process id of the running supervisor, which holds the file lock; None if no
+        process holds it."""
         try:
             descriptor = os.open(self.home / "lock", os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -166,7 +168,7 @@ class Deployment:
 def take_lock(file: Path) -> int | None:
     """Lock a file; return its descriptor, or None if another process holds the lock.
 
-    Closing the descriptor releases the lock. The kernel does so when the process ends.
+    The lock is released when the descriptor is closed or the process ends.
     """
     descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -180,9 +182,9 @@ def take_lock(file: Path) -> int | None:
 class PortBlock:
     """A block of 100 consecutive ports, reserved on this machine for one deployment.
 
-    The reservation is an abstract Unix socket: it is no file, every deployment of the machine sees
-    it, and it disappears with its process. Blocks are below the range of ports that the kernel
-    assigns.
+    The reservation is an abstract Unix socket. It is not a file, all deployments on the machine see
+    it, and it disappears when its process ends. All blocks are below the range of ports that the
+    kernel assigns.
     """
 
     def __init__(self, first: int, reservation: socket.socket) -> None:
@@ -221,8 +223,8 @@ class PortBlock:
         Raises:
             DeploymentError: one of the block's fixed ports is in use.
         """
-        # Only the fixed ports must be free. The kernel keeps the ports of killed replicas in use
-        # for a minute; a restarted machine does not wait for them, because Serve skips them.
+        # Only the fixed ports must be free. After replicas are killed, the kernel keeps their ports
+        # in use for a minute. A restart does not wait for these ports, because Serve skips them.
         block = cls._take(first, FIXED_PORTS)
         if isinstance(block, PortBlock):
             return block
@@ -233,7 +235,7 @@ class PortBlock:
 
     @classmethod
     def _take(cls, first: int, needed: int) -> PortBlock | int:
-        """Return the block that begins at a port, or the first of the needed ports in use."""
+        """Return the block that begins at a port, or the first needed port that is in use."""
         reservation = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             reservation.bind(f"\0callboard-ports-{first}")

@@ -2,9 +2,10 @@
 
 Theory of operation: HAProxy reads its error replies from files (`errorfile`). But for errors while
 it parses a request, HAProxy 2.8 sends texts that are compiled into the program (`mux_h1.c`,
-`h1_send_error`). HAProxy 3.5 uses the files there too. So Callboard runs a copy of the program in
-which our texts overwrite the compiled ones, and the pointers to the texts are changed. If the texts
-are not found as expected, the copy is not changed. Decision http-edge.
+`h1_send_error`). HAProxy 3.5 sends the files for these errors too. So Callboard runs a copy of the
+program. In the copy, our texts overwrite the compiled texts, and the pointers to the texts are
+changed. If the compiled texts are not found as expected, the copy is not changed. Decision
+http-edge.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ _LOST: Final = (
     " repeat it with the same Idempotency-Key",
 )
 _PROGRAM_TEXT: Final = re.compile(rb"HTTP/1\.1 ([45]\d\d) [^\0]*\r\n\r\n[^\0]*\0+")
-# Parts of a 64-bit ELF file: the place of the segment table, and an entry of that table.
+# Parts of a 64-bit ELF file: the header, which has the position of the segment table, and an entry
+# of this table.
 _TABLE: Final = struct.Struct("<32xQ14xHH")
 _SEGMENT: Final = struct.Struct("<IIQQQQ")
 _LOADED: Final = 1
@@ -44,7 +46,7 @@ HEADER_S: Final = 10
 
 
 def own_refusals() -> dict[int, tuple[ErrorCode, str]]:
-    """Return the code and the detail that replace each error of HAProxy, by HAProxy's status."""
+    """Return the code and the detail of our reply for each error status of HAProxy."""
     late = f"the request was not complete after {HEADER_S} s"
     return {
         400: _BROKEN,
@@ -83,8 +85,8 @@ def with_pages(program: bytes, pages: Mapping[int, bytes]) -> bytes:
 
     Args:
         program: HAProxy's ELF file.
-        pages: the replies by status. Other statuses below 500 get the page of 400, and other
-            statuses from 500 get the page of 500.
+        pages: the replies by status. A status without a page gets the page of 400 if it is below
+            500, else the page of 500.
 
     Returns: the changed program; the unchanged program if the compiled texts are not found as
     expected, or are shorter than the pages.

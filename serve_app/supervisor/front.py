@@ -1,14 +1,14 @@
 """The lines that Callboard adds to HAProxy's configuration: timeouts, limits, the caller's address.
 
 Ray Serve writes the whole configuration of HAProxy, and has settings for only a part of it. Serve
-runs the program that `RAY_SERVE_HAPROXY_BINARY_PATH` names. Here this is a script that inserts our
-lines into the frontend of the configuration, and then executes HAProxy. If the script does not find
-the frontend, it fails, so that HAProxy never runs without the limits. Decision http-edge.
+runs the program that `RAY_SERVE_HAPROXY_BINARY_PATH` names. Callboard sets this variable to a
+script, which inserts our lines into the frontend of the configuration and then executes HAProxy. If
+the script does not find the frontend, it fails, so that HAProxy never runs without the limits.
 
 A request is counted under the address of its connection. If that is one of `trusted_proxies`, the
 request is counted under the last address in `X-Forwarded-For` that is not a trusted proxy. Each
-proxy appends the address of its client, so addresses that the caller invents come before that one
-and are not used. Decision http-edge.
+proxy appends the address of its client. So addresses that the caller invents come earlier in the
+header and are not used. Decision http-edge.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from serve_app.supervisor.error_pages import (
 from serve_app.supervisor.reply_headers import preflight_lines, reply_lines
 from serve_app.supervisor.spent_callers import PATH, quoted, refusing_lines, table_lines
 
-# The longest time in which a client sends and reads no byte, and the longest time between two
-# requests of a connection, in seconds.
+# STALL_S: the longest time in seconds in which a client neither sends nor reads a byte. IDLE_S: the
+# longest time in seconds between two requests of a connection.
 STALL_S: Final = 20
 IDLE_S: Final = 60
-# The most connections of one address. If few connections are left, a tenth of it.
+# The most connections of one address. While few connections are left, the limit is a tenth of it.
 ADDRESS_CONNECTIONS_MAX: Final = 3_000
 
 # The first of our lines, by which the script recognises that the lines were inserted.
@@ -50,8 +50,8 @@ ANCHOR: Final = "frontend http_frontend"
 
 _LINES, _TABLES = "front.cfg", "tables.cfg"
 
-# The file descriptors that HAProxy needs for each connection (both sides, and its share of splicing
-# pipes), and for everything else.
+# The file descriptors that HAProxy needs for each connection (two sockets, and a share of the
+# splicing pipes), and the file descriptors for everything else.
 _DESCRIPTORS_EACH, _DESCRIPTORS_BESIDE = 3, 300
 # If this header is "?1", Serve does not cancel a request whose client disconnects.
 _UNWATCHED: Final = "x-request-disconnect-disabled"
@@ -60,7 +60,7 @@ _UNWATCHED: Final = "x-request-disconnect-disabled"
 #   not. Callboard does not use the first. `front_lines` keeps the second if it is ASCII.
 # - `x-request-timeout-seconds` would make Serve end a request early, and `_UNWATCHED` would make it
 #   continue a request whose client has disconnected.
-# - The others name the client's address, which only `PEER_HEADER` may do.
+# - The other headers name the client's address, which only `PEER_HEADER` may do.
 _REMOVED_HEADERS: Final = (
     "serve_multiplexed_model_id",
     "x-request-timeout-seconds",
@@ -69,20 +69,21 @@ _REMOVED_HEADERS: Final = (
     "x-real-ip",
     "forwarded",
 )
-# The most addresses of `X-Forwarded-For` that are evaluated, from the last one.
+# The number of addresses at the end of `X-Forwarded-For` that are evaluated.
 PROXIES_MAX: Final = 4
 _KNOWN_METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
 # The variable with the address under which a request is counted.
 CALLER: Final = "txn.caller"
 _NO_BODY: Final = "{ method GET HEAD DELETE OPTIONS }"
 _LOOPBACK: Final = "127.0.0.1"
-# Serve binds HAProxy's counters to all interfaces, so they are moved to loopback. The API's own
-# `bind` line can have the same form, so only the sections of the counters are rewritten.
+# Serve binds the pages with HAProxy's counters to all interfaces. This sed command binds them to
+# loopback. The API's own `bind` line can have the same form, so only the sections of the counters
+# are rewritten.
 _TO_LOOPBACK: Final = (
     r"/^(frontend prometheus|listen stats)$/,/^ *bind /"
     r"s/^( *bind )\*?:([0-9]+)$/\1127.0.0.1:\2/"
 )
-# Replaces Serve's pages for the errors of a backend, and its reply while there is no backend.
+# Replaces Serve's error pages for backend errors, and Serve's reply while there is no backend.
 _PAGES: Final = (
     r"s|^( *errorfile (50[234]) ).*|\1{folder}/\2.http|;"
     r"/^backend default_backend$/,/return/"
@@ -139,7 +140,7 @@ def serve_host(settings: Settings) -> str:
     """Return the address on which Serve and its replicas listen.
 
     In a cluster, the HAProxies of other machines connect to the replicas. On a single machine only
-    the local HAProxy does, so loopback is enough.
+    the local HAProxy connects to them, so loopback is enough.
     """
     return settings.host if settings.machines_max > 1 else _LOOPBACK
 
@@ -154,9 +155,10 @@ def _to_host(host: str) -> str:
 
 
 def write_lines(folder: Path, settings: Settings, keys: DeploymentKeys) -> None:
-    """Write the lines and pages that the script inserts; HAProxy reads them at its next start.
+    """Write the lines that the script inserts, and the error pages.
 
-    The script itself stays the same, because the environment of running processes names it.
+    HAProxy uses them from its next start. The script stays the same, because the environment of
+    running processes names it.
 
     Args:
         folder: the folder that `write_front` created.
@@ -199,14 +201,14 @@ def front_lines(folder: Path, settings: Settings, keys: DeploymentKeys) -> list[
         *reply_lines(settings),
         "    http-request return status 429 content-type application/problem+json"
         f' hdr retry-after 1 string "{refusal}" if {{ sc0_conn_cur gt {most} }}',
-        # No operation with these methods has a body. Refused here, because a replica would read the
-        # body into memory without a limit.
+        # No operation with these methods has a body. A large body is refused here, because a
+        # replica would read it into memory without a limit.
         f"    http-request deny deny_status 413 if {_NO_BODY} {{ req.body_size gt {BODY_MAX} }}",
         f"    http-request deny deny_status 400 if {_NO_BODY}"
         " { req.hdr(transfer-encoding) -m found }",
         # CONNECT, and OPTIONS for the whole server, have no path.
         "    http-request set-path / if !{ path -m beg / }",
-        # For unknown methods, the HTTP server of a replica replies with a plain text.
+        # A replica's HTTP server refuses unknown methods with plain text, so they are replaced.
         f"    http-request set-method {UNKNOWN_METHOD} if !{{ method {' '.join(_KNOWN_METHODS)} }}",
         # Serve answers paths below /-/ with plain texts. /-/healthz is for probes, and another path
         # shows the configuration.
@@ -220,9 +222,10 @@ def front_lines(folder: Path, settings: Settings, keys: DeploymentKeys) -> list[
         *(f"    http-request del-header {name}" for name in _REMOVED_HEADERS),
         "    http-request del-header x-request-id unless"
         " { req.fhdr(x-request-id) -m reg '^[ -~]*$' }",
-        # A write is not cancelled if its client disconnects, and watching the client takes two
-        # tasks. Reads, held replies (`Prefer`) and suggestions are watched: they can take long, and
-        # stopping them is safe. Decision fairness-and-long-work (0295).
+        # Serve needs two tasks to watch whether a client disconnects. For a write they are not
+        # needed, because it is not cancelled. Reads, waiting requests (`Prefer`) and suggestions
+        # are watched: they can take long, and cancelling them is safe. Decision
+        # fairness-and-long-work (0295).
         f"    http-request set-header {_UNWATCHED} ?1 if !{{ method GET HEAD }}"
         f" !{{ req.hdr(prefer) -m found }} !{{ var({PATH}) -m str /v1/workflows/suggest }}",
         f'    http-request set-header {PEER_HEADER.decode()} "{caller}"',
@@ -231,7 +234,7 @@ def front_lines(folder: Path, settings: Settings, keys: DeploymentKeys) -> list[
 
 
 def _json_lines(folder: Path) -> list[str]:
-    """Return the lines that replace plain-text errors of Serve and of the replicas' HTTP server."""
+    """Return the lines that replace plain-text errors of Serve and of replicas' HTTP servers."""
     is_text = "{ res.hdr(content-type) -m beg text/plain }"
     replaced = {400: "400", 408: "408", 503: "503", 500: "500:599"}
     return [
@@ -246,8 +249,8 @@ def _address_lines(proxies: Sequence[str]) -> list[str]:
     lines = [f"    http-request set-var({CALLER}) src"]
     if not proxies:
         return lines
-    # HAProxy does not split the header at a comma inside quotation marks. A caller that sends one
-    # would be counted under the proxy's address.
+    # HAProxy does not split the header at a comma inside quotation marks. A caller that sends a
+    # quotation mark would be counted under the proxy's address, so the request is refused.
     lines.append(
         f"    http-request deny deny_status 400 if {{ src {' '.join(proxies)} }}"
         ' { req.hdr(x-forwarded-for) -m sub \\" }'
@@ -255,7 +258,7 @@ def _address_lines(proxies: Sequence[str]) -> list[str]:
     seen = ""
     for back in range(1, PROXIES_MAX + 1):
         named = f"req.hdr_ip(x-forwarded-for,-{back})"
-        # All later elements must be addresses. What precedes an invalid element is not trusted.
+        # An element is used only if all later elements are addresses.
         seen += f" {{ {named} -m found }}"
         lines.append(
             f"    http-request set-var({CALLER}) {named}"
@@ -273,7 +276,7 @@ def connections_possible(wanted: int) -> int:
 
 
 def _write_program(folder: Path, original: Path, settings: Settings) -> Path:
-    """Write the copy of HAProxy that runs, with our pages for its built-in errors."""
+    """Write the HAProxy program that the script executes: a copy with our error pages."""
     refusals = own_refusals()
     pages = {status: page(refusals[status], settings) for status in (400, 408, 413, 500)}
     program = folder / "haproxy"

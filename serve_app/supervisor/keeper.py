@@ -1,8 +1,8 @@
 """Starts, supervises and ends the parts of a deployment on this machine: Ray, Postgres, the API.
 
-Start order: end leftovers of an earlier run; start Ray and Postgres at the same time; migrate the
-schema; deploy the API. Postgres and Ray are child processes that end with this process, even if it
-is killed by SIGKILL. All durable data is in Postgres, so when Ray ends, a new Ray is started and
+Start order: end the processes of an earlier run; start Ray and Postgres at the same time; migrate
+the schema; deploy the API. Postgres and Ray are child processes that end with this process, even if
+it is killed by SIGKILL. All durable data is in Postgres, so when Ray ends, Ray is started again and
 the API is deployed again. The head of a cluster also stores Ray's own state, so a restarted head
 knows its machines and actors. A worker runs only Ray (decision cluster-and-releases). This file
 knows processes, not the command line.
@@ -39,7 +39,8 @@ from serve_app.supervisor.standstill import LOOK_S, Standstill
 ROOT = Path(__file__).resolve().parent.parent.parent
 RAY_START_TIMEOUT_S = 120.0
 _RAY_READY = "Ray runtime started"
-# The default of a machine's first port in a cluster, where machines must know each other's ports.
+# The default of a machine's first port in a cluster. It is fixed, because the machines must know
+# each other's ports.
 CLUSTER_PORTS_FROM = 12_000
 _API_OFFSET = 10
 _RETRY_PAUSES_S = (0.1, 0.5, 2.0, 5.0)
@@ -47,7 +48,7 @@ _STOP_GRACE_S = 1.0
 
 
 class StartFailed(RuntimeError):
-    """A part did not start; the message has the last lines of its log and what to do."""
+    """A part did not start; the message has a hint and the last lines of the part's log."""
 
 
 class Keeper:
@@ -56,8 +57,8 @@ class Keeper:
     Args:
         loaded: the deployment's settings.
         say: prints a line of progress.
-        place: whether this machine stands alone or belongs to a cluster.
-        ports_from: the first of the machine's ports in a cluster.
+        place: alone, or the machine's role in a cluster.
+        ports_from: the machine's first port, if the machine belongs to a cluster.
     """
 
     def __init__(
@@ -90,7 +91,7 @@ class Keeper:
 
     @property
     def ready(self) -> str:
-        """Return a sentence for people that says what is ready after a start."""
+        """The sentence that the command line prints when this machine has started."""
         if self._place.is_head:
             return f"callboard is ready at {self.url}"
         # On a worker the API is not ready yet: Serve starts its replica and HAProxy later.
@@ -154,8 +155,8 @@ class Keeper:
         if self._ports:
             self._ports.close()
         if self._node:
-            # Ray's state is for a restart after a crash. After an orderly end, a new cluster is
-            # started.
+            # Ray's state is needed only for a restart after a crash. After an orderly end, the next
+            # start creates a new cluster.
             shutil.rmtree(self._deployment.gcs_folder, ignore_errors=True)
         shutil.rmtree(self._deployment.run_folder, ignore_errors=True)
         self._deployment.url_file.unlink(missing_ok=True)
@@ -163,7 +164,7 @@ class Keeper:
     # --- parts ------------------------------------------------------------------------------------
 
     def _choose_variables(self) -> None:
-        """Choose the address of the database and the API's port, and the children's variables."""
+        """Choose the database's address and the API's port. Set the child processes' variables."""
         changed = {"run_folder": str(self._deployment.run_folder)}
         if not self._settings.database_url:
             self._postgres = EmbeddedPostgres(
@@ -227,7 +228,7 @@ class Keeper:
     def _finish_start(self, *options: str) -> None:
         """Deploy the API on the head, or wait for Ray on a worker.
 
-        Serve starts the replica of a worker itself.
+        On a worker, Serve itself starts the replicas.
         """
         if self._place.is_head:
             self._deploy(*options)
@@ -238,7 +239,8 @@ class Keeper:
     def _deploy(self, *options: str) -> None:
         """Wait until Ray has started, and deploy the API.
 
-        The deploying program needs seconds to load its modules, so it is started while Ray starts.
+        `deploy.py` needs seconds to load its modules. So it is started while Ray starts, and waits
+        for a line on its standard input.
         """
         command = ["serve_app.supervisor.deploy", "--after-input", *options]
         advice = "the API did not start; its log says why"
@@ -271,13 +273,14 @@ class Keeper:
     def _step(
         self, module: list[str], log_name: str, environment: dict[str, str], advice: str
     ) -> Iterator[subprocess.Popen[bytes]]:
-        """Run a module as a child that ends with this process; after the block, wait for its end.
+        """Run a module as a child process during the `with` block, then wait for its end.
 
-        The child's output is written to its log, and its standard output is also printed.
+        The child also ends when this process ends. Its output is written to its log, and its
+        standard output is also printed.
 
-        The child's working folder is the run folder. An actor imports modules first from the
-        working folder of the driver that created it. If that were a release's folder, an actor
-        could never be of another release.
+        The child's working folder is the run folder. An actor first searches for modules in the
+        working folder of the driver that created it. If that folder were a release's folder, all
+        actors would be of this release, also after an upgrade.
 
         Args:
             module: the module and its arguments.
@@ -317,11 +320,12 @@ class Keeper:
             self._say("Postgres is back")
 
     def _heal(self) -> None:
-        """Restart the parts that have ended or are frozen; else wait `LOOK_S` or until one ends."""
+        """Restart the parts that have ended or are frozen. If all run, wait until a part ends, at
+        most `LOOK_S`."""
         assert self._ray is not None
         assert self._node is not None
         self._heal_postgres()
-        # The processes are searched once per start, because reading all of /proc takes
+        # The processes are searched for once per start of Ray, because reading all of /proc takes
         # milliseconds and this method runs every two seconds.
         self._vital = self._vital or self._node.vital_processes()
         if reason := self._lost_ray():
@@ -329,8 +333,8 @@ class Keeper:
             end_marked(self._deployment.id, self._deployment.run_folder, grace_s=0)
             self._restart_ray()
         if not self._is_whole:
-            # The application is kept if it still runs: an earlier attempt may have deployed it, or
-            # replicas on other machines may have survived.
+            # A running application is not deployed again. An earlier attempt may have deployed it,
+            # or replicas on other machines may have survived.
             self._finish_start("--keep-application")
             self._say(f"Ray is back, {self.ready}")
             return
@@ -341,7 +345,7 @@ class Keeper:
         wait_end(watched, LOOK_S)
 
     def _lost_ray(self) -> str:
-        """Return why Ray must be started again, empty while Ray runs."""
+        """Return the reason for which Ray must be started again; empty while Ray runs."""
         assert self._ray is not None
         if self._ray.poll() is not None or self._vital is None or wait_end(self._vital, 0):
             return "Ray has ended"
@@ -362,7 +366,7 @@ def clear_leftovers(deployment: Deployment, say: Callable[[str], None]) -> int:
 
     The caller must hold the deployment's lock, or know that its holder has ended.
 
-    Returns: the number of processes that were found by their mark.
+    Returns: the number of processes that `end_marked` has ended.
     """
     ended = end_marked(deployment.id, deployment.run_folder, grace_s=0)
     if ended:

@@ -1,10 +1,11 @@
 """Finds and ends the processes of one deployment, also those whose parents have ended.
 
 Every process of a deployment has the deployment's mark in its environment, which the kernel shows
-in `/proc`. So the processes of a killed supervisor are found by the mark. A stored process id could
-belong to another process by then. Ray's agents overwrite the beginning of their environment, and
-perhaps the mark. A process with an overwritten environment is found by its working folder, and so
-is the embedded Postgres (`ledger/embedded/server.py`). Decision cluster-and-releases.
+in `/proc`. So the processes of a killed supervisor are found by the mark. Process ids are not
+stored, because the kernel may reuse the id of an ended process. Ray's agents overwrite the
+beginning of their environment, and perhaps the mark. A process with an overwritten environment is
+found by its working folder. The embedded Postgres is also found by its folder
+(`ledger/embedded/server.py`). Decision cluster-and-releases.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _POLL_S = 0.02
 
 
 def saying() -> Callable[[str], None]:
-    """Return a function that prints a line after the seconds since this call."""
+    """Return a function that prints a line, preceded by the seconds since the call of `saying`."""
     began = time.monotonic()
 
     def say(line: str) -> None:
@@ -40,8 +41,8 @@ def marked_processes(mark: str, run_folder: Path | None = None) -> list[int]:
 
     Args:
         mark: a deployment's id, for all its runs; or `id.run`, for one run.
-        run_folder: the deployment's run folder. Processes that work in it and have overwritten the
-            beginning of their environment are found too, of all runs. None: they are not found.
+        run_folder: the deployment's run folder. The processes of all runs that have this working
+            folder and an overwritten environment are found too. None: they are not found.
     """
     wanted = f"{DEPLOYMENT_MARK}={mark}".encode()
     own = {os.getpid(), os.getppid()}
@@ -55,8 +56,8 @@ def marked_processes(mark: str, run_folder: Path | None = None) -> list[int]:
             variables = environment.split(b"\0")
             if any(text == wanted or text.startswith(wanted + b".") for text in variables) or (
                 run_folder is not None
-                # A zero byte at the beginning shows an overwritten environment. An empty one does
-                # not count: `env -i` starts processes without variables.
+                # An overwritten environment begins with a zero byte. An empty environment is not an
+                # overwritten one: `env -i` starts processes without variables.
                 and environment.startswith(b"\0")
                 and os.readlink(f"/proc/{entry}/cwd")
                 in (str(run_folder), f"{run_folder} (deleted)")
@@ -92,7 +93,7 @@ def environment_of(pid: int) -> dict[str, str]:
 
 
 def send(pids: Iterable[int], number: signal.Signals) -> None:
-    """Send a signal to processes; ignore those that have ended."""
+    """Send a signal to processes. Processes that have ended are skipped."""
     for pid in pids:
         with suppress(ProcessLookupError):
             os.kill(pid, number)

@@ -2,9 +2,9 @@
 
 This file runs `ray start` as a program, and does not import Ray. Every port and path for which Ray
 or Serve has a default is set, so that several deployments can run on a machine. Serve's fast path
-is enabled: HAProxy in front of replicas that listen themselves. A machine stands alone
-(`callboard up`), or belongs to a cluster as its head or as a worker (`callboard join`). Decision
-cluster-and-releases.
+is enabled: HAProxy forwards requests directly to the replicas, which have their own ports. A
+machine stands alone (`callboard up`), or belongs to a cluster as its head or as a worker
+(`callboard join`). Decision cluster-and-releases.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ _FALLBACK_HTTP, _FALLBACK_GRPC = 7, 8
 _HTTP_FROM, _HTTP_TO = 20, 59
 _GRPC_FROM, _GRPC_TO = 60, 99
 # An address on which the dashboard's server cannot listen, reserved for documentation (RFC 5737).
-# `ray start` has no option without that server, but continues if the server cannot listen. Decision
-# cluster-and-releases.
+# `ray start` has no option to disable that server, but continues if the server cannot listen.
+# Decision cluster-and-releases.
 _NOWHERE = "192.0.2.1"
 _LOOPBACK = "127.0.0.1"
 _CLIENT_SERVER = "ray.util.client.server"
@@ -113,7 +113,7 @@ class RayNode:
     def environment(
         self, mark: str, settings_variables: dict[str, str], release: Release
     ) -> dict[str, str]:
-        """Return the environment of this node's processes and of the program that deploys the API.
+        """Return the environment of Ray's processes on this machine and of `deploy.py`.
 
         Args:
             mark: the mark by which the processes of this run are found.
@@ -127,10 +127,10 @@ class RayNode:
             "RAY_TMPDIR": str(self._deployment.run_folder / "ray"),
             "RAY_USAGE_STATS_ENABLED": "0",
             "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
-            # Ray would set the niceness of its workers to 15, but only after their imports. A
-            # worker that starts would take the cores from the workers that serve, for a second.
+            # By default, Ray sets the niceness of a worker to 15 only after its imports. So a
+            # starting worker would take the cores from the running workers for a second.
             "RAY_worker_niceness": "0",
-            # Only the dashboard's pages would read the events of tasks, and nobody uses them.
+            # Only the dashboard's pages, which are not used, would read the events of tasks.
             "RAY_task_events_report_interval_ms": "0",
         }
         if self._place.is_cluster:
@@ -140,23 +140,24 @@ class RayNode:
 
     def _cluster_environment(self) -> dict[str, str]:
         variables = {
-            # By default a raylet and all its processes end when the head is away for a minute. A
-            # head that restarts on a busy machine may be away for longer.
+            # By default a raylet and all its processes end when the head is unreachable for a
+            # minute. A restart of the head on a busy machine may take longer.
             "RAY_gcs_rpc_server_reconnect_timeout_s": "300",
-            # A machine is lost after five failed checks, which takes 15 s at the default period.
+            # Ray considers a machine lost after five failed checks, which take 15 s at the default
+            # period.
             "RAY_health_check_period_ms": "1000",
             "RAY_health_check_timeout_ms": "3000",
-            # Each HAProxy sends requests to the replicas of all machines. By default it sends them
-            # to the replicas of a lost machine for up to 15 s: 5 s for each of two checks, and 5 s
-            # for a connection. Three checks must fail in a row, because a replica on a busy machine
-            # may miss one.
+            # Each HAProxy sends requests to the replicas of all machines. By default it still sends
+            # requests to a lost machine for up to 15 s: 5 s for each of two checks, and 5 s for a
+            # connection. Three checks must fail in a row, because a replica on a busy machine may
+            # miss one check.
             "RAY_SERVE_HAPROXY_TIMEOUT_CONNECT_S": "1",
             "RAY_SERVE_HAPROXY_HEALTH_CHECK_INTER": "1s",
             "RAY_SERVE_HAPROXY_HEALTH_CHECK_FALL": "3",
         }
         if self._place.is_head:
-            # With this store, a restarted head knows its machines and detached actors. Decision
-            # cluster-and-releases.
+            # With this store, a restarted head still knows the machines and the detached actors.
+            # Decision cluster-and-releases.
             variables["RAY_gcs_storage"] = "rocksdb"
             variables["RAY_gcs_storage_path"] = str(self._deployment.gcs_folder)
         return variables
@@ -180,8 +181,8 @@ class RayNode:
             "RAY_SERVE_HAPROXY_METRICS_ENABLED": "0",
             "RAY_SERVE_HAPROXY_STATS_PORT": str(ports.first + _PROXY_STATS),
             "RAY_SERVE_HAPROXY_METRICS_PORT": str(ports.first + _PROXY_METRICS),
-            # HAProxy's fallback is a proxy in Python, which listens with SO_REUSEPORT. On the
-            # default port, two deployments would answer each other's requests.
+            # HAProxy's fallback is a proxy in Python, which listens with SO_REUSEPORT. If two
+            # deployments used the default port, they would get each other's requests.
             "RAY_SERVE_FALLBACK_PROXY_HTTP_PORT": str(ports.first + _FALLBACK_HTTP),
             "RAY_SERVE_FALLBACK_PROXY_GRPC_PORT": str(ports.first + _FALLBACK_GRPC),
             # Our script, which adds the lines of `front.py` to the configuration of Serve.
@@ -199,7 +200,7 @@ class RayNode:
             "RAY_SERVE_DIRECT_INGRESS_MIN_GRPC_PORT": str(ports.first + _GRPC_FROM),
             "RAY_SERVE_DIRECT_INGRESS_MAX_GRPC_PORT": str(ports.first + _GRPC_TO),
             "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "0",
-            # The default, 5 s, is too short for a proxy to start on a busy machine.
+            # On a busy machine, the start of a proxy takes longer than the default of 5 s.
             "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",
             # A proxy is replaced after three failed checks, which takes 30 s at the default period.
             "RAY_SERVE_PROXY_HEALTH_CHECK_PERIOD_S": "1",
@@ -216,10 +217,10 @@ class RayNode:
 
         Args:
             environment: the result of the method `environment`.
-            python: the interpreter of the environment that has Ray.
+            python: the interpreter of the Python environment in which Ray is installed.
         """
         deployment = self._deployment
-        # The keys are read again: the first start may have created their file, or a rotation may
+        # The keys are read again: the first start may have created the key file, or a rotation may
         # have changed it.
         keys = load_settings(environment=environment).settings.deployment_keys
         write_front(deployment.run_folder / "h", self._settings, keys)
@@ -258,15 +259,15 @@ class RayNode:
     def end_client_server(self) -> None:
         """End the server for drivers on other machines, which `ray start` always starts.
 
-        `ray start` accepts the end of this server by SIGTERM, and continues.
+        `ray start` continues when this server ends by SIGTERM.
         """
         pids = marked_processes(self._deployment.id)
         send([pid for pid in pids if _CLIENT_SERVER in command_of(pid)], signal.SIGTERM)
 
     def vital_processes(self) -> list[int] | None:
-        """Return the processes that the node cannot run without; None unless all of them run.
+        """Return the ids of the processes that Ray on this machine needs; None unless all run.
 
-        They are watched because `ray start` does not notice the end of all of them.
+        They are watched because `ray start` does not notice the end of each of them.
         """
         pids = marked_processes(self._deployment.id)
         vital = [pid for pid in pids if process_name(pid) in self._vital]

@@ -30,7 +30,7 @@ _ORIGIN: Final = "txn.cors_origin"
 
 
 def security_headers(settings: Settings) -> tuple[tuple[str, str], ...]:
-    """Return the security headers of every reply; names are in lower case."""
+    """Return the names, in lower case, and the values of the security headers of every reply."""
     headers = (
         ("cache-control", "no-store"),
         (_POLICY, _NO_CONTENT_RUNS),

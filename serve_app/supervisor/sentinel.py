@@ -1,10 +1,11 @@
 """Ends a deployment's processes after its supervisor was killed.
 
-When a supervisor ends, the kernel also ends its children, but not HAProxy and Ray's agents, which
-are grandchildren. A surviving HAProxy would keep the port of the API in use. So the sentinel
-waits for the supervisor's end, and then ends the processes with the mark of its run. A new run of
-the same deployment has another mark. Processes whose mark is overwritten are ended at once, before
-a new run can have started such processes. `python -m serve_app.supervisor.sentinel PID MARK FOLDER`
+When a supervisor ends, the kernel also ends its children. It does not end HAProxy and Ray's agents,
+which are grandchildren. A surviving HAProxy would keep the port of the API in use. So the sentinel
+waits for the supervisor's end, and then ends the processes with the mark of the supervisor's run. A
+new run of the same deployment has another mark. The run of a process with an overwritten mark is
+unknown. So such processes are ended only once, at the beginning, before a new run can start any.
+Usage: `python -m serve_app.supervisor.sentinel PID MARK FOLDER`
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
 """HAProxy lines that refuse callers over their rate limit, without asking a replica each time.
 
-Theory of operation: when a replica refuses a request over the rate limit, its reply has the header
-`SPENT_HEADER` with the end of the refusal (Unix time, seconds) and the limit. HAProxy removes the
-header and stores both values in a table. The key is the hash of the caller (its credential, or its
-address without one) and of the class of the request (read or write). Until the end of the refusal,
-HAProxy itself answers the caller's requests of this class, with the reply that a replica would
-give.
+Theory of operation: a replica's reply to a request over the rate limit has the header
+`SPENT_HEADER`. The header has the end of the window (Unix time, seconds) and the limit. HAProxy
+removes the header and stores both values in a table. The key is the hash of the caller (the
+credential, or the address if there is none) and of the class of the request (read or write). Until
+the end of the window, HAProxy itself answers the caller's requests of this class, with the reply
+that a replica would give.
 
-A refusal takes a replica half a millisecond, and 80 at the same time delay all callers. HAProxy
-needs a twentieth of that. Entries expire after a minute by HAProxy's own timer, so a clock that is
-set back refuses no caller for longer. Operations whose class differs from that of their method
-always go to a replica. Decision limits-and-admission.
+A refusal takes a replica half a millisecond, and 80 refusals at the same time delay all callers.
+HAProxy needs a twentieth of this time. Entries expire after a minute by HAProxy's own timer. So no
+caller is refused for longer if the machine's clock is set back. Operations whose class differs from
+that of their method always go to a replica. Decision limits-and-admission.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ PATH: Final = "txn.spent_path"
 _ENTRIES_MAX: Final = 50_000
 _HEADER: Final = SPENT_HEADER.decode()
 _WINDOW_S: Final = WINDOW_MS // 1_000
-# A request with another method than GET or HEAD counts as a write, except requests for these paths.
+# Paths whose requests do not count as writes. For all other paths, a request with a method other
+# than GET and HEAD counts as a write.
 NOT_WRITES: Final = (
     "/v1/workflows/nodeResult",
     "/v1/workflows/publish/bulk",
@@ -44,11 +45,12 @@ NOT_WRITES: Final = (
     "/v1/signed-results/{node}/verify",
     "/v1/federation/peers/heartbeat",
 )
-# Further paths whose requests are not counted. `NOT_WRITES` has uncounted paths too.
+# Paths whose requests are never limited. Some paths in `NOT_WRITES` are not limited either.
 UNCOUNTED: Final = ("/", "/health", "/ready", "/openapi.json", "/docs")
 # Paths whose requests count as reads if their body asks for a dry run, else as writes.
 WRITES_BY_BODY: Final = ("/v1/workflows/publish",)
-# The bytes of a body that HAProxy has certainly received. Longer bodies may contain `dryRun` later.
+# HAProxy has certainly received so many bytes of a body. A longer body may contain `dryRun` in the
+# bytes that are not received yet.
 _SEEN_BYTES: Final = 8_192
 
 
@@ -61,14 +63,14 @@ def table_lines() -> list[str]:
 
 
 def refusing_lines(address: str) -> list[str]:
-    """Return the lines for the frontend; they must follow the line that sets `PATH`.
+    """Return the lines for the frontend. They must come after the line that sets `PATH`.
 
     Args:
         address: the variable with the caller's address.
     """
     not_writes = "|".join(_pattern(path) for path in NOT_WRITES)
     by_body = "|".join(_pattern(path) for path in WRITES_BY_BODY)
-    # All other paths are limited, also unknown ones: a replica may decode them to a known path.
+    # Unknown paths are limited too: a replica may decode them.
     is_limited = f"!{{ var({PATH}) -m str {' '.join(UNCOUNTED)} }}"
     is_write = "{ var(txn.spent_class) -m str write }"
     left = "{ var(txn.spent_left) -m int gt 0 }"
@@ -112,7 +114,7 @@ def refusing_lines(address: str) -> list[str]:
         "    http-request set-var(txn.spent_left) int(0) if"
         " { req.fhdr(signature-input) -m found } !{ req.fhdr(authorization) -m found }"
         " !{ req.fhdr(x-api-key) -m found }",
-        # Both times are rounded down to seconds, so a second is added, up to a whole minute.
+        # Both times are rounded down to seconds, so one second is added, up to a minute.
         f"    http-request set-var(txn.spent_wait) var(txn.spent_left),add(1) if {left}",
         f"    http-request set-var(txn.spent_wait) int({_WINDOW_S}) if {left}"
         f" {{ var(txn.spent_wait) -m int gt {_WINDOW_S} }}",

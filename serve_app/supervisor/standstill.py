@@ -1,10 +1,11 @@
-"""Detects frozen processes of Ray by the kernel's counters; they do not end by themselves.
+"""Detects frozen processes of Ray by the kernel's counters of context switches.
 
-Timers wake the main threads of Ray's GCS and raylet, even in an idle cluster. A main thread that
-has not run for several checks, is not ready to run and does not wait for a disk is frozen: a signal
-has stopped it, or it waits for a lock. Checks are counted instead of seconds. So if the supervisor
-is frozen together with Ray and both continue, the next check finds that Ray runs. A process in an
-endless loop is busy, not frozen. Decision process-liveness-and-standby.
+A frozen process does not end by itself. Timers wake the main threads of Ray's GCS and raylet, even
+in an idle cluster. A process is frozen if its main thread has not run for several checks, is not
+ready to run, and does not wait for a disk. Then a signal has stopped the thread, or the thread
+waits for a mutex. Checks are counted instead of seconds. So if the supervisor and Ray are frozen
+together and both continue, the next check finds that Ray runs. A process in an endless loop is
+busy, not frozen. Decision process-liveness-and-standby.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from typing import Final
 from serve_app.supervisor.processes import told_of
 
 LOOK_S: Final = 2.0
-# The checks in a row without a run after which a process is frozen, which take 8 to 10 s. An idle
-# main thread was observed to sleep at most 0.5 s.
+# A process is frozen if its main thread has not run between so many checks in a row. They take 8 to
+# 10 s. The main thread of an idle process was observed to sleep at most 0.5 s.
 LOOKS_MAX: Final = 5
 # R: running or ready to run. D: waiting for a disk, which no signal interrupts.
 _BUSY_STATES: Final = ("R", "D")
@@ -24,7 +25,7 @@ _SWITCHES: Final = ("voluntary_ctxt_switches", "nonvoluntary_ctxt_switches")
 
 
 class Standstill:
-    """Counts the checks in a row at which each process's main thread had not run."""
+    """Counts, for each process, the checks in a row between which its main thread has not run."""
 
     def __init__(self) -> None:
         self._seen: dict[int, tuple[int, int]] = {}
@@ -33,8 +34,8 @@ class Standstill:
         """Check once; return the processes that have not run for the last `LOOKS_MAX` checks.
 
         Args:
-            pids: all watched processes; the counts of others are dropped. A process that has ended
-                is not frozen.
+            pids: all watched processes; the counts of all other processes are dropped. A process
+                that has ended is not frozen.
         """
         seen: dict[int, tuple[int, int]] = {}
         for pid in pids:

@@ -1,10 +1,11 @@
 """Processes due deliveries: sends them to webhooks, or starts runs of event triggers.
 
 Theory of operation: a due delivery is leased, tried once, and the result is stored. If this process
-dies, the lease expires and the delivery is tried again. Each attempt takes one of a limited number
-of places. The time that each owner's attempts take is counted. Owners that take much time share
-half of the places, so receivers that fail, hang or are slow delay only their owner's deliveries.
-Some places are kept for owners whose last attempt was quick: many new owners cannot take them.
+dies, the lease expires and the delivery is tried again. Each running attempt takes a place; the
+number of places is limited. The time that each owner's attempts take is summed. All owners whose
+sum exceeds `LIGHT_S` together get at most half of the places. So a receiver that fails, hangs or is
+slow delays mainly the deliveries of its owner. Some places are reserved for owners whose last
+attempt was quick. New owners cannot take these places.
 Reference: features.md (Webhooks, Triggers).
 """
 
@@ -34,20 +35,20 @@ TIDY_S: Final = 60.0
 _PAUSE_S: Final = 0.05
 # A replica's clock may be this much behind when it sets `next_ms`.
 _SLACK_MS: Final = 10_000
-# A claim lasts longer than an attempt.
+# The lease of a claimed delivery. It is longer than one attempt.
 LEASE_MS: Final = 30_000
 BACKOFF_MS: Final = (5_000, 30_000, 120_000, 600_000, 1_800_000, 3_600_000, 7_200_000)
-# The pause of a webhook after the first, the second and each later failure in a row.
+# The pause of a webhook after its first failure, its second failure in a row, and each further one.
 RESTS_MS: Final = BACKOFF_MS[:3]
 _JITTER: Final = 0.1
 
-# Concurrent attempts: in all, per owner, and per target.
+# The most concurrent attempts: in total, per owner, and per target.
 PLACES, PLACES_OF_OWNER, PLACES_OF_TARGET = 50, 8, 4
-# An owner whose recent attempts took more time than this in all is heavy. Heavy owners share some
-# places.
+# An owner is heavy if its recent attempts took more than `LIGHT_S` in total. All heavy owners
+# together get at most `PLACES_OF_HEAVY` places.
 LIGHT_S: Final = 20.0
 PLACES_OF_HEAVY: Final = 25
-# Places reserved for quick owners: an owner is quick if its last attempt took at most `QUICK_S`.
+# The places reserved for quick owners. A quick owner's last attempt took at most `QUICK_S`.
 PLACES_OF_QUICK, QUICK_S = 10, 1.0
 # The most quick owners that are remembered.
 QUICK_OWNERS_MAX: Final = 100_000
@@ -92,7 +93,7 @@ class Places:
         return place
 
     def give_back(self, place: Place, took_s: float) -> None:
-        """Free the place of an attempt that took `took_s` seconds; 0: it was not made."""
+        """Free the place of an attempt that took `took_s` seconds; 0: no attempt was made."""
         owner_did = place.target.owner_did
         self.spent_s[owner_did] = max(0, self.spent_s.get(owner_did, 0) - ATTEMPT_S + took_s)
         if took_s > QUICK_S:
@@ -102,11 +103,11 @@ class Places:
         self._add(place, -1)
 
     def in_turn(self, targets: Iterable[Target]) -> list[Target]:
-        """Return targets in the order of the time that their owners took, least first."""
+        """Return targets sorted by the counted time of their owners, shortest first."""
         return sorted(targets, key=lambda one: self.spent_s.get(one.owner_did, 0))
 
     def forget(self) -> None:
-        """Halve the counted time of each owner."""
+        """Halve the counted time of each owner, so that old attempts count less."""
         self.spent_s = {one: spent / 2 for one, spent in self.spent_s.items() if spent > 0.1}
 
     def _add(self, place: Place, count: int) -> None:
@@ -147,8 +148,8 @@ class EventDeliveries:
         self._now_ms = SteadyTime().now_ms
         self._places = Places()
         self._looked_ms = 0
-        # Targets that may have a due delivery. For failing webhooks: the number of failures in a
-        # row, and the end of the pause.
+        # `_due`: the targets that may have a due delivery. `_rests`: by failing webhook, the number
+        # of failures in a row and the end of the pause.
         self._due: dict[Target, None] = {}
         self._rests: dict[str, tuple[int, int]] = {}
         self._trying: set[asyncio.Task[None]] = set()
@@ -187,7 +188,7 @@ class EventDeliveries:
             await self._store.pause(ended)
 
     async def tidy(self) -> None:
-        """Remove old deliveries, halve the counted times; let the next `look` read all targets."""
+        """Remove old deliveries and halve the counted times; the next `look` reads all targets."""
         now_ms = self._now_ms()
         self._places.forget()
         self._rests = {
@@ -244,7 +245,8 @@ class EventDeliveries:
                 is_tried = getattr(outcome, "kind", None) is not HttpFailureKind.NOT_TRIED
             now_ms = self._now_ms()
             changes: RowDict = {"http_status": status, "error": error}
-            # Later runs of the trigger wait for this one, so its pauses are at most 2 minutes.
+            # Later runs of the trigger wait for this run, so it is retried after about 2 minutes
+            # at the latest.
             attempts = min(row["attempts"], 3) if target.kind == "trigger" else row["attempts"]
             next_ms = now_ms + backoff_ms(attempts, jitter=random.random())
             if error is not None and (target.kind == "trigger" or next_ms < row["ends_ms"]):
@@ -264,7 +266,7 @@ class EventDeliveries:
             self._due[target] = None
 
     async def _note(self, target: Target, *, is_failed: bool, now_ms: int) -> None:
-        """Note the result of an attempt. A failure pauses the webhook, if it is not paused yet."""
+        """Store the result of an attempt. A failure starts a pause, unless a pause still runs."""
         failures, until_ms = self._rests.get(target.id, (0, 0))
         if not is_failed:
             self._rests.pop(target.id, None)

@@ -33,19 +33,19 @@ from ledger.reads.event_entries import END_EVENTS
 from ledger.reads.reader import LedgerReader, RowDict
 
 ROUND_S: Final = 0.5
-# The most rows of a page (one row: an entry and an owner that has subscribers), and the number of
-# log entries that are searched per row.
+# `ROWS_MAX`: the most rows of a page; a row is a pair of a log entry and an owner that has
+# subscribers. `ENTRIES_OF_ROW`: the number of log entries that are searched per row.
 ROWS_MAX, ENTRIES_OF_ROW = 250, 16
-# The most pending deliveries per owner. The limit applies separately to all of the owner's webhooks
-# (they share it equally), all of its publishes, and all of its event triggers.
+# The most pending deliveries per owner. The limit applies three times: to the owner's webhooks,
+# which share it equally, to the owner's publishes, and to the owner's event triggers.
 UNDELIVERED_MAX: Final = 10_000
 # The most targets whose pending deliveries one statement counts.
 COUNTED_MAX: Final = 50
 # The most pairs of an entry and an event trigger of its type, per owner and page of entries.
 PAIRS_OF_OWNER_MAX: Final = 2_000
-# The `error` of a delivery whose run does not start: it is recorded as skipped, for this reason.
+# The `error` of a trigger's delivery that exceeds a limit: its run is only recorded as skipped.
 RATE: Final = "rate"
-# Of a trigger's skipped runs, one per minute is recorded.
+# For each trigger, at most one skipped run per minute is recorded.
 MINUTE_MS: Final = 60_000
 
 
@@ -61,7 +61,7 @@ class Delivery(NamedTuple):
     """A delivery to store.
 
     `most`: the most pending deliveries of the target. `address`: the URL of a publish, or the id of
-    a trigger. `error`: the reason why a run is only recorded as skipped; None: it starts.
+    a trigger. `error`: the reason why the run is only recorded as skipped; None: the run starts.
     """
 
     entry: RowDict
@@ -88,7 +88,7 @@ class EventFollower:
         self._rows = ROWS_MAX
         # An upper bound of each target's pending deliveries. It is cached because counting is slow.
         self._pending: dict[str, int] = {}
-        # The runs of each trigger in the current minute.
+        # The number of runs of each trigger in the current minute.
         self._minute = 0
         self._runs = Counter[str]()
         # The skipped runs recorded in this minute, each as (trigger, minute of the event).
@@ -159,7 +159,7 @@ class EventFollower:
             kind, one, config = subscriber["kind"], subscriber["id"], subscriber["config"]
             if kind == "webhook":
                 most = UNDELIVERED_MAX // subscriber["siblings"]
-                # Events of other payers' workflows get at most half of the room.
+                # Events of other payers' workflows may use at most half of this limit.
                 most = most // 2 if entry["is_others"] else most
                 made.append(Delivery(entry, event_type, kind, one, most))
             elif first_match(events[entry["audit_id"]], event_type, config.get("filter") or {}):
@@ -169,9 +169,9 @@ class EventFollower:
         return made
 
     async def _bounded(self, made: Sequence[Delivery]) -> tuple[list[RowDict], Counter[str]]:
-        """Leave out the deliveries for which their targets have no room.
+        """Leave out the deliveries of targets that have too many pending deliveries.
 
-        Of a trigger's skipped runs, one per minute is stored.
+        For each trigger, one skipped run per minute is stored instead.
 
         Returns: the rows to store, and the number of left-out deliveries by target.
         """
@@ -206,8 +206,8 @@ def _pairs(
 ) -> tuple[list[Pair], list[Pair]]:
     """Return the pairs of entries and matching subscribers, and separately the refused pairs.
 
-    When an owner exceeds `PAIRS_OF_OWNER_MAX`, further pairs of its triggers are dropped. One of
-    them per trigger is returned as refused.
+    When an owner exceeds `PAIRS_OF_OWNER_MAX`, further pairs of its triggers are left out. For each
+    of these triggers, the last pair that was left out is returned as refused.
     """
     of_type = defaultdict[tuple[str, str], list[RowDict]](list)
     for one in subscribers:
@@ -247,8 +247,9 @@ def _of_owner(kind: str, entry: RowDict, event_type: str, address: str) -> Deliv
 def _row(made: Delivery) -> RowDict:
     """Return the row of a new delivery.
 
-    The deliveries of one line are processed one after the other. A line is all deliveries of a
-    workflow to a webhook, or all runs of a trigger. Any other delivery is a line of its own.
+    The deliveries of one line are processed one after the other. All deliveries about one workflow
+    to one webhook form a line, and so do all runs of one trigger. Any other delivery is a line of
+    its own.
     """
     fields = made._asdict()
     entry = fields.pop("entry")

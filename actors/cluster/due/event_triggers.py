@@ -29,7 +29,7 @@ class EventRuns:
     Args:
         settings: the deployment's settings.
         reader: reads committed rows.
-        starter: publishes runs, and records skipped and failed ones.
+        starter: publishes runs, and records skipped and failed runs.
     """
 
     def __init__(self, settings: Settings, reader: LedgerReader, starter: RunStarter) -> None:
@@ -44,7 +44,7 @@ class EventRuns:
             delivery: the row of the due delivery.
             now_ms: the time, Unix milliseconds.
 
-        Returns: why the run stays due; None if it was started or recorded.
+        Returns: why the delivery stays due; None if nothing is left to do for it.
 
         Raises:
             ServiceError: the outcome is unknown.

@@ -42,7 +42,7 @@ LEFT_DUE: Final = (
 
 
 class Cause(NamedTuple):
-    """A cause of a run, and its result: the publish of a workflow, or a note of why none starts."""
+    """A cause of a run, and its result: the publish of the run, or a note why no run starts."""
 
     run: TriggerRun
     act: PackedPublish | NoteRun
@@ -59,7 +59,7 @@ def note_of(
     """Return the command that records why a cause started no run.
 
     Args:
-        missed_until_ms: the last due time that was missed, Unix milliseconds; None if none was.
+        missed_until_ms: the last missed due time, Unix milliseconds; None if none was missed.
     """
     return NoteRun(
         key=run_command_key(run.trigger_id, run.key),
@@ -116,11 +116,14 @@ class RunStarter:
         self._owners = LiveOwners(settings, lambda *_: None, self._route.renewals(), machine="")
 
     def follow(self) -> None:
-        """Start to keep the map of the owners up to date."""
+        """Start the task that keeps the map of the owners up to date."""
         self._owners.follow()
 
     def new_ids(self) -> tuple[str, str]:
-        """Return the ids of a new workflow and its task; an owner that has room holds the shard."""
+        """Return the ids of a new workflow and its task.
+
+        The workflow's shard belongs to a member that accepts new workflows, if there is one.
+        """
         at_ms = wall_ms()
         workflow_id, task_id = (uuid7(at_ms=at_ms, entropy=os.urandom(10)) for _ in range(2))
         return self._owners.place(workflow_id) or workflow_id, task_id

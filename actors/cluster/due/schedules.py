@@ -1,4 +1,4 @@
-"""Processes due schedules each second: publishes a run for each, or records why it has none.
+"""Processes due schedules each second: publishes a run for each, or records why no run starts.
 
 Reference: features.md (Schedules).
 """
@@ -35,7 +35,7 @@ class ScheduleWatch:
     Args:
         settings: the deployment's settings.
         reader: reads committed rows.
-        starter: publishes runs, and records skipped and failed ones.
+        starter: publishes runs, and records skipped and failed runs.
     """
 
     def __init__(self, settings: Settings, reader: LedgerReader, starter: RunStarter) -> None:
@@ -49,7 +49,7 @@ class ScheduleWatch:
         await every(ROUND_S, self.round, "round of schedules")
 
     async def round(self) -> None:
-        """Process due schedules until none is left, or one must be retried later."""
+        """Process due schedules until none is left, or until a schedule must be retried later."""
         while True:
             now_ms = self._now_ms()
             rows = await due_triggers(

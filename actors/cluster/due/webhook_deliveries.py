@@ -63,8 +63,8 @@ class WebhookSender:
 
         Args:
             row: the row of the delivery.
-            webhook: the row of the webhook. None for the `webhookUrl` of a publish; then the
-                delivery has the URL.
+            webhook: the row of the webhook. None: the delivery is for the `webhookUrl` of a
+                publish, and its row contains the URL.
         """
         at, shown = iso_ms(row["created_ms"]), write_json({"webhookId": row["target_id"]}).decode()
         event_type, url = row["event_type"], row["address"] if webhook is None else webhook["url"]
@@ -91,7 +91,7 @@ class WebhookSender:
             return HttpFailure(HttpFailureKind.UNREACHABLE, "the URL cannot be requested")
 
     def _secrets(self, signer_id: str, webhook: Row | None) -> Sequence[str] | None:
-        """Return the secrets that sign, the current one first; None if they cannot be read.
+        """Return the signing secrets, the current secret first; None if they cannot be read.
 
         Args:
             signer_id: the argument of `publish_secrets`; used if there is no webhook.

@@ -2,8 +2,8 @@
 
 The actor only receives batches; `ledger/writer/group_commit.py` decides and commits. If the writer
 finds that its plan contradicts the stored rows (an integrity error), the process ends at once and
-Ray starts a new one. Every ledger process waits for the lock of the ledger's head row
-(`ledger/features/head_row.py`). It is a standby until it gets the lock.
+Ray starts a new process. Every ledger process waits for the writer's advisory lock
+(`ledger/features/head_row.py`). A ledger process is a standby until it gets the lock.
 """
 
 from __future__ import annotations

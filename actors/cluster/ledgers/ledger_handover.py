@@ -1,14 +1,14 @@
 """The planned hand-over of the ledger to another process; no request is refused because of it.
 
 Steps:
-1. A new process starts under the free name and waits for the lock of the head row.
+1. A new process starts under the free name and waits for the writer's advisory lock.
 2. The old writer finishes its batch, closes its session, and queues new requests.
 3. The new process gets the lock and becomes the writer.
-4. The old actor is ended. Its callers read the head row to find the new writer, and repeat their
-   unanswered requests there under the same keys.
+4. The old actor is ended. Its callers read the head row to find the new writer. They repeat their
+   unanswered requests at the new writer under the same keys.
 
-If a step fails, a surviving process still gets the lock: after `HOLD_S` the old writer also waits
-for it (`ledger/writer/group_commit.py`).
+If a step fails, a surviving process still gets the lock: after `HOLD_S` the old writer waits for
+the lock again (`ledger/writer/group_commit.py`).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class HandoverFailed(Exception):
 
 
 async def hand_over_ledger(settings: Settings, *, machine: str = "") -> str:
-    """Replace the ledger's writer by a new process, and end the old one.
+    """Replace the ledger's writer by a new process, and end the old process.
 
     Any process of the cluster can call this function. An existing standby is ended first, because
     it may run another release. In a cluster of several machines the timekeeper then starts a new
@@ -49,8 +49,8 @@ async def hand_over_ledger(settings: Settings, *, machine: str = "") -> str:
 
     Args:
         settings: the settings of the new process.
-        machine: Ray's id of the machine for the new process. "": a machine other than the current
-            writer's, if there is one.
+        machine: Ray's id of the machine for the new process. "": another machine than the current
+            writer's, if there is another; else any machine.
 
     Returns: the new actor's name.
 
@@ -111,13 +111,13 @@ async def find_writer(handles: Mapping[str, Any]) -> str:
 
 
 async def is_writer(handle: Any) -> bool | None:
-    """Return whether a ledger's actor answers that it is the writer; None without an answer."""
+    """Return whether a ledger actor is the writer; None if the actor does not answer."""
     answer = await ping(handle)
     return None if answer is None else bool(answer["isWriter"])
 
 
 async def ping(handle: Any) -> dict[str, Any] | None:
-    """Return the answer of a ledger's actor to a ping; None when it does not answer."""
+    """Return the answer of a ledger actor to a ping; None if the actor does not answer."""
     try:
         async with asyncio.timeout(STEP_TIMEOUT_S):
             return dict(await handle.ping.remote())
@@ -132,7 +132,7 @@ async def wait_until(handle: Any, state: str, timeout_s: float) -> None:
     Args:
         handle: the actor.
         state: "isStandby" or "isWriter".
-        timeout_s: seconds.
+        timeout_s: the longest wait, seconds.
 
     Raises:
         HandoverFailed: the actor has not reached the state in time.

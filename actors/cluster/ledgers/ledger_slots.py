@@ -38,10 +38,10 @@ def ensure_ledger(settings: Settings) -> None:
 
 
 def make_ledger(name: str, settings: Settings, *, machine: str = "") -> Any:
-    """Create a ledger actor and return its handle. It is a standby while another is the writer.
+    """Create a ledger actor and return its handle; it is a standby while there is a writer.
 
     Args:
-        name: the one of `LEDGERS` that no actor has.
+        name: the name in `LEDGERS` that no actor has.
         settings: the settings of the new actor.
         machine: Ray's id of the machine to which the actor is bound; "": any machine.
     """

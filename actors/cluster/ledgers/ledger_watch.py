@@ -1,13 +1,13 @@
-"""Checks the ledger's processes: replaces silent ones, and keeps a standby on another machine.
+"""Checks the ledger's processes: replaces a silent process, keeps a standby on another machine.
 
-Ray restarts an actor whose process has ended, unless it was ended permanently. Ray does not restart
-an actor that is frozen, or whose event loop is stuck. In a cluster of several machines, a standby
-gets the lock of such a writer after 3 s (`ledger/features/head_row.py`), and the process that is
-replaced here becomes the next standby. On a single machine, every commit waits until this module
-has replaced the writer.
+Ray restarts an actor whose process has ended, unless the actor was ended permanently. Ray does not
+restart a frozen actor, or an actor whose event loop is stuck. In a cluster of several machines, a
+standby gets the lock of a frozen writer after 3 s (`ledger/features/head_row.py`). The process that
+replaces the frozen writer becomes the next standby. On a single machine, every commit waits until
+this module has replaced the writer.
 
-A ping does not use Postgres, so an actor is not silent because Postgres is down. An actor with a
-late ping is not silent while its progress counter moves. `actors/cluster/process_watch.py` and
+A ping does not use Postgres, so an actor answers pings even if Postgres is down. An actor whose
+ping is late is not silent while its progress counter moves. `actors/cluster/process_watch.py` and
 `core/shards/standby_place.py` decide; this module makes the calls.
 """
 
@@ -90,7 +90,7 @@ class LedgerWatch:
             await asyncio.to_thread(end_ledger, move.name)
 
     async def _check(self, name: str, handle: Any) -> LedgerProcess | None:
-        """Check one actor and replace it if it is silent; return its state, None if unknown."""
+        """Check one actor, replace it if it is silent, and return its state; None: unknown."""
         silence = self._silences[name]
         try:
             reply = await ask(handle.ping.remote, handle.progress.remote)

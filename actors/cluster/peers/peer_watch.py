@@ -1,8 +1,9 @@
 """Exchanges heartbeats with peers, and reads the peers' trust events.
 
-A peer's own heartbeat is in its reply to ours. Each peer has its own tasks, so a peer that hangs
-does not delay others. Memory holds only the times of the next exchanges, so a successor of this
-process loses nothing. Reference: features.md (Peers).
+A peer's reply to a heartbeat contains the peer's own heartbeat. Each peer has its own tasks, so a
+peer that hangs does not delay the exchanges with other peers. The times of the next exchanges are
+only in memory: a successor of this process exchanges with every peer at once.
+Reference: features.md (Peers).
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ from ledger.reads.reader import LedgerReader, RowDict
 log = logging.getLogger("callboard.peers")
 
 ROUND_S: Final = 1.0
-# With the time of a round and of a request, a peer's revocation arrives here within 5 s.
+# The pause between two reads of a peer's trust events. A peer's revocation arrives here within 5 s:
+# this pause, the time of a round, and the time of the request.
 TRUST_S: Final = 3.0
 TRUST_PATH: Final = "/v1/federation/trust-events"
 COMMIT_TIMEOUT_S: Final = 5.0
@@ -43,7 +45,7 @@ TRUST_PAGES_MAX: Final = 20
 
 
 class PeerWatch:
-    """Exchanges heartbeats and trust events with every peer; must be created in its event loop.
+    """Exchanges heartbeats and reads trust events; must be created inside its event loop.
 
     Args:
         settings: the deployment's settings.
@@ -69,7 +71,7 @@ class PeerWatch:
         await every(ROUND_S, self.round, "round of peers")
 
     async def round(self) -> None:
-        """Start each peer's due exchanges, unless the previous one of the same kind still runs."""
+        """Start each peer's due exchanges; an exchange whose predecessor still runs is left out."""
         rows = await present_peers(self._reader)
         known = {row["id"] for row in rows}
         for kept in (self._due_ms, self._failures):
@@ -125,7 +127,7 @@ class PeerWatch:
         )
 
     async def _read_trust_events(self, row: RowDict) -> None:
-        """Read and store the trust events after the last stored one."""
+        """Read and store the trust events that follow the last stored event."""
         after = row["trust_id"]
         for _ in range(TRUST_PAGES_MAX):
             document = await self._client.get(row, f"{TRUST_PATH}?after={after}")

@@ -1,8 +1,8 @@
 """Extends the Merkle tree over the audit log and signs checkpoints; commits do not wait for this.
 
-Each round starts from stored rows, so any process can run it, and two may run it at once. A round
-that finds a contradiction signs nothing and changes nothing. It logs an error, and the health
-endpoint shows the contradiction. Reference: money.md (Checkpoints).
+Each round starts from stored rows. So any process can run a round, and two processes may run rounds
+at the same time. A round that finds a contradiction signs nothing and changes nothing. It logs an
+error, and the health endpoint shows the contradiction. Reference: money.md (Checkpoints).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ ROUND_S: Final = 1.0
 # The most entries of one read, and the most reads of one round.
 PAGE: Final = 2_000
 PAGES_MAX: Final = 32
-# Unsigned entries are a problem after this time. It is longer than a replacement of the timekeeper.
+# Entries without a checkpoint are a problem after this time. Replacing the timekeeper is quicker.
 UNSIGNED_MS_MAX: Final = 60_000
 
 
@@ -94,9 +94,9 @@ class AuditLogWatch:
 
         Steps: 1. read the stored tree; 2. read and check new entries; 3. sign; 4. store.
 
-        A checkpoint is signed only with the newest key that the signed entries name. So a verifier
-        knows which key to expect, and nobody can use a replaced key. Until the entries of the tree
-        name the current key, the tree is stored without a checkpoint.
+        A checkpoint is signed only with the newest key that its entries name. So a verifier knows
+        which key to expect, and refuses a replaced key. Until the entries of the tree name the
+        current key, the tree is stored without a checkpoint.
         """
         reader = self._reader
         signed = await read_checkpoint(reader)  # 1
@@ -127,7 +127,7 @@ class AuditLogWatch:
     async def _leaves_after(self, size: int, tiles: dict[TileId, bytes]) -> list[bytes]:
         """Return the leaves of the entries after `size`.
 
-        Entry `size` is read too: its leaf must be the last one of the tree.
+        Entry `size` is read too, because its leaf must equal the last leaf of the tree.
         """
         first = max(size, 1)
         scan = await scan_entries(self._reader, first, PAGE)

@@ -30,7 +30,8 @@ class BooksResult(NamedTuple):
     """The result of a check of the books.
 
     `started_ms`, `checked_ms`: when the check began and ended, Unix milliseconds; None: no check
-    has ended yet. `up_to_entry`: the entries that were checked. `problem`: the first wrong row.
+    has ended yet. `up_to_entry`: the id of the last checked entry. `rows`: the number of checked
+    rows by table. `problem`: the first wrong row; None: no row is wrong.
     """
 
     started_ms: int | None = None
@@ -65,7 +66,7 @@ class BooksWatch:
         }
 
     def request(self) -> int:
-        """Request a check; it begins when the running one has ended.
+        """Request a check; it begins at once, or when the running check has ended.
 
         Returns: the time of the request, Unix milliseconds.
         """

@@ -18,7 +18,7 @@ from ledger.reads.state_counts import state_counts
 
 # A process whose last report is older than this does not count in gauges. Reports come each second.
 HEARD_MS: Final = 5_000
-# A process whose last report is older than this has ended: silent ones are replaced much earlier.
+# A process whose last report is older than this has ended: a silent process is replaced earlier.
 ENDED_MS: Final = 3_600_000
 STATES_INTERVAL_S: Final = 15.0
 

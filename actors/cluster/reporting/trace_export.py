@@ -71,8 +71,8 @@ class TraceExport:
     async def export_once(self) -> bool:
         """Export the workflows that ended in the next audit entries.
 
-        Returns: True when the position moved: there were entries, and the collector accepted the
-        spans.
+        Returns: whether the position has moved. It moves if there were new entries and the
+        collector accepted the spans.
         """
         position, _ = await log_position(self._pool, self._reader, LogFollower.TRACES)
         last, ended = await ended_after(self._reader, position, ENTRIES_MAX)

@@ -2,12 +2,12 @@
 
 Steps, once a second:
 1. Drain the members of machines that Ray drains.
-2. Release the machines whose members are all drained. The timekeeper then ends their owners, and
-   Ray ends on these machines.
+2. Release the machines whose members are all drained. The timekeeper then ends the workflow actors
+   of these machines, and Ray ends on these machines.
 3. According to the load of all members, request more machines from the autoscaler, or drain a
    machine that is not needed.
 
-All state can be read again from the ledger and from Ray, so a successor of this process continues.
+A successor of this process reads all state again from the ledger and from Ray.
 Decision cluster-and-releases.
 """
 
@@ -39,12 +39,12 @@ COMMIT_TIMEOUT_S: Final = 5.0
 
 
 class MachineWatch:
-    """Follows the machines that Ray drains. With `workflows_per_machine` it scales their number.
+    """Follows the machines that Ray drains; with `workflows_per_machine`, scales the cluster.
 
     Args:
         settings: the deployment's settings.
-        writers_machine: returns Ray's id of the machine of the ledger's writer, "" while it is
-            unknown. This machine is not given back, because the ledger would have to move.
+        writers_machine: returns Ray's id of the machine of the ledger's writer; "": it is unknown.
+            The writer's machine is never released, because the ledger would have to move.
     """
 
     def __init__(self, settings: Settings, writers_machine: Callable[[], str]) -> None:
@@ -90,7 +90,7 @@ class MachineWatch:
                 for one in lease.members
                 if one.machine == machine and one.state is MemberState.READY
             ]
-            # Not if no other member could take the shards: the ledger would refuse it each second.
+            # If no other member can take the shards, the ledger would refuse the drain each second.
             if members and has_other_holder(lease.members, machine):
                 log.info("machine is drained machine=%s members=%d", machine, len(members))
                 await asyncio.gather(*(self._drain(member) for member in members))

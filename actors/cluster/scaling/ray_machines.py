@@ -2,9 +2,10 @@
 
 This module only calls Ray; `machine_watch.py` decides. A machine drains when the autoscaler is
 about to give it back, when the cloud takes it away, on `ray drain-node`, or on `drain_machine`.
-While a machine drains, Ray places nothing new on it, Serve moves its replicas away, and Ray ends
-there when no process is left. Ray has no public API to drain a machine. So this module uses Ray's
-internal GCS client, as `ray drain-node` does. Every call blocks. Decision cluster-and-releases.
+While a machine drains, Ray places nothing new on it and Serve moves its replicas away. When no
+process is left, Ray ends on this machine. Ray has no public API to drain a machine. So this module
+uses Ray's internal GCS client, as `ray drain-node` does. Every call blocks.
+Decision cluster-and-releases.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from ray.core.generated import autoscaler_pb2
 # however many cores they have.
 MACHINE_RESOURCE: Final = "callboard_machine"
 # Custom Ray resource that replicas require; a machine has it after it has joined. The autoscaler
-# must not know it: it would start a machine for the replica that replaces one of a leaving machine.
+# must not know this resource. It would start a new machine for each replica of a leaving machine.
 API_RESOURCE: Final = "callboard_api"
 _HEAD_RESOURCE: Final = "node:__internal_head__"
 _TIMEOUT_S: Final = 5
@@ -53,7 +54,8 @@ def ask_for_machines(count: int) -> None:
     """Request machines from Ray's autoscaler; without an autoscaler this has no effect.
 
     Args:
-        count: the total number of machines, including the head. It replaces the last request.
+        count: the total number of machines, including the head. This request replaces the previous
+            request.
     """
     request_resources(bundles=[{MACHINE_RESOURCE: 1}] * count)
 
@@ -65,7 +67,7 @@ def drain_machine(machine: str) -> str:
         machine: Ray's id of the machine.
     """
     reasons: Any = autoscaler_pb2.DrainNodeReason  # type: ignore[attr-defined]  # made at import
-    # With the other reason, idle termination, Ray refuses: a machine with an owner is not idle.
+    # Ray refuses the reason "idle termination", because a machine with an owner is not idle.
     reason = reasons.Value("DRAIN_NODE_REASON_PREEMPTION")
     is_accepted, refusal = _gcs().drain_node(machine, reason, "not needed for its load", 0)
     return "" if is_accepted else str(refusal)

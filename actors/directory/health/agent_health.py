@@ -1,8 +1,8 @@
-"""Says which agents can take work now, why others cannot, and which of these may come back.
+"""Says whether an agent can take work now; if not, why, and whether the reason is temporary.
 
-This part of the directory judges each agent by itself. The directory keeps the last card of an
-agent for `DEPARTED_MS` after its deregistration. Meanwhile the agent counts as away, because it may
-be restarting. Reference: features.md (Targeted routing). Decision agent-health-and-waiting.
+This part of the directory judges each agent alone. The directory keeps the last card of an agent
+for `DEPARTED_MS` after its deregistration. During this time the agent counts as away, because it
+may be restarting. Reference: features.md (Targeted routing). Decision agent-health-and-waiting.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from core.market.agent_liveness import (
 )
 from core.market.no_candidates import FULL, UNHEALTHY
 
-# Reasons that may pass: an agent with one of these is away, and may take work again later.
+# The temporary reasons. An agent that is excluded for such a reason is away: it may come back.
 PASSING: Final = frozenset({UNHEALTHY, FULL, "agent_offline", "agent_inactive"})
 # For this time after a deregistration, nodes may wait for the agent to come back.
 DEPARTED_MS: Final = 60_000
@@ -37,8 +37,8 @@ DEPARTED_MS: Final = 60_000
 class Condition(NamedTuple):
     """The health of an agent for all payers, valid from `from_ms` until `until_ms`.
 
-    `excluded`: why no node may take the agent; None: nodes may. `load`: the load that the agent
-    reports, 0 to 1.
+    `excluded`: why no node may take the agent; None: nodes may take it. `load`: the load that the
+    agent reports, 0 to 1.
     """
 
     excluded: str | None
@@ -62,7 +62,7 @@ def find_payer_owners(entries: Mapping[str, AgentEntry], payer_did: str) -> tupl
 
 
 def find_owners(entries: Mapping[str, AgentEntry], dids: Iterable[str]) -> Set[str]:
-    """Return the owners of the known agents among these."""
+    """Return the owners of these agents; unknown agents are skipped."""
     return {entries[did].owner_did for did in dids if did in entries}
 
 
@@ -133,7 +133,7 @@ class AgentHealth:
     ) -> str | None:
         """Return why an agent takes no work of a payer, or None.
 
-        If there are several reasons, the order is that of the reference.
+        If there are several reasons, the first in the order of the reference is returned.
 
         Args:
             payer_did: the payer; None: only reasons that hold for all payers count.
@@ -208,7 +208,7 @@ class AgentHealth:
             self._note_changed(did)
 
     def note_taken(self, did: str) -> None:
-        """Note that an agent has taken a dispatch, which ends its exclusion after declines."""
+        """Note that an agent has accepted a dispatch, which ends its exclusion after declines."""
         if did in self._declines:
             self._declines.forget(did)
             self._note_changed(did)
@@ -229,14 +229,14 @@ class AgentHealth:
         return not self.subnets.find_offers(capability_id, payer_did)[1]
 
     def begin(self, did: str) -> None:
-        """Count an order as in flight at the agent, even while it is queued."""
+        """Count a dispatch as in flight at the agent, even while the dispatch is queued."""
         self._in_flight[did] += 1
         self._mark(did)
 
     def note_outcome(
         self, did: str, contact: Contact, at_ms: int, *, payer_did: str = ""
     ) -> Opened:
-        """Count an order as closed; return for which payers its end opened a circuit."""
+        """Count a dispatch as ended; return for which payers its end opened a circuit."""
         self._in_flight[did] -= 1
         if self._in_flight[did] <= 0:
             del self._in_flight[did]
@@ -252,7 +252,7 @@ class AgentHealth:
         """Leave out an agent that has declined a dispatch, and lower its rank.
 
         Args:
-            retry_after_ms: the time that the agent requests without dispatches; 0 without request.
+            retry_after_ms: the time for which the agent requests no dispatches; 0: no request.
 
         Returns: the end of the exclusion, Unix milliseconds; None if it did not change.
         """

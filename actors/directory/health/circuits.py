@@ -7,12 +7,12 @@ circuit opens again for twice as long, up to 5 min. If it succeeds, the circuit 
 attempts that were open when the circuit opened are ignored. A registration of the agent makes an
 open circuit half open at once, because the agent may have been restarted.
 
-This circuit applies to all payers, and only failures to connect count for it. Timeouts and broken
-connections are different: a payer chooses the timeouts and inputs of its nodes, and one person can
-be many payers. So these failures (misses) count only for the payer of the attempt: the third in a
-row, and each later one, shuts the agent for that payer for 30 s. If the agent really hangs, the
-probe that an open circuit requests finds that for all payers, and a dead agent refuses connections.
-A reply to any payer's attempt clears all failures of the agent.
+The circuit described so far applies to all payers. Only failures to connect count for it. Timeouts
+and broken connections are different: a payer chooses the timeouts and inputs of its nodes, and one
+person can be many payers. So these failures, called misses, count only for the payer of the
+attempt. The third miss in a row, and each later miss, shuts the agent for this payer for 30 s. An
+agent that is shut is probed too, and the result of a probe counts for all payers: so an agent that
+hangs is found. A reply to any payer's attempt clears all failures and misses of the agent.
 
 The functions read no clock; the caller passes times. Decision agent-health-and-waiting.
 """
@@ -30,20 +30,20 @@ from actors.ports import Contact
 CIRCUIT_FAILURES_MAX = 3
 CIRCUIT_OPEN_MS_MIN = 30_000
 CIRCUIT_OPEN_MS_MAX = 300_000
-# A trial without an outcome (its workflow was cancelled before the dispatch) blocks other attempts
-# for this time.
+# A trial without an outcome blocks other attempts for this time. A trial has no outcome if, for
+# example, its workflow is cancelled before the dispatch.
 TRIAL_MS_MAX = 30_000
 # Maximum number of payers with counted misses. Beyond it, the misses of the oldest payer are
 # forgotten.
 PAYERS_MAX = 256
-# Maximum number of agents with counted misses per payer, because each choice for the payer skips
-# the shut ones.
+# Maximum number of agents with counted misses per payer. Each selection for the payer examines all
+# of them.
 AGENTS_MAX = 256
 _NONE: Final[Set[str]] = frozenset()
 
 
 class Opened(Enum):
-    """For which payers the end of an attempt opened a circuit: none, its own payer, or all."""
+    """For which payers the end of an attempt opened a circuit: none, the attempt's payer, all."""
 
     NOT = auto()
     FOR_PAYER = auto()
@@ -58,7 +58,7 @@ class _Circuit:
     trial_until_ms: int = 0
 
     def is_open(self, at_ms: int) -> bool:
-        """Say whether the agent gets no work: open, or half open while its trial is under way."""
+        """Say whether the agent gets no work: the circuit is open, or a trial is running."""
         if self.open_until_ms is None:
             return False
         return at_ms < self.open_until_ms or at_ms < self.trial_until_ms
@@ -87,7 +87,7 @@ class _Circuit:
 
 @dataclass(slots=True)
 class _Misses:
-    """One payer's consecutive misses at an agent; the agent is shut for it until `until_ms`."""
+    """One payer's consecutive misses at an agent; `until_ms`: the agent is shut until this time."""
 
     count: int = 0
     until_ms: int = 0
@@ -106,12 +106,12 @@ class Circuits:
         return did in self._circuits or did in self._missed
 
     def find_shut(self, payer_did: str, at_ms: int) -> Set[str]:
-        """Return the agents that the payer's own misses shut for it."""
+        """Return the agents that are shut for the payer, because of the payer's own misses."""
         own = self._misses.get(payer_did)
         return {did for did, one in own.items() if at_ms < one.until_ms} if own else _NONE
 
     def is_open(self, did: str, at_ms: int, *, payer_did: str | None) -> bool:
-        """Say whether the agent gets no work of the payer, also while a trial is under way.
+        """Say whether the agent gets no work of the payer now; True also while a trial is running.
 
         Args:
             payer_did: the payer; None: only the circuit for all payers counts.
@@ -122,7 +122,7 @@ class Circuits:
         return is_shut or (known is not None and known.is_open(at_ms))
 
     def next_change_ms(self, did: str, at_ms: int) -> float:
-        """Return when time alone changes the circuit for all payers; infinity if it does not."""
+        """Return when the circuit for all payers changes next without an event; or infinity."""
         known = self._circuits.get(did)
         if known is None or known.open_until_ms is None:
             return math.inf
@@ -179,8 +179,8 @@ class Circuits:
         if at_ms < missed.until_ms:
             return Opened.NOT  # the attempt was open when the agent was shut
         if did in self._circuits:
-            # If this attempt was the trial of the circuit for all payers, it decides nothing there:
-            # the next attempt is the trial.
+            # A miss does not decide a trial of the circuit for all payers. If this attempt was the
+            # trial, the next attempt becomes the trial.
             self._circuits[did].trial_until_ms = 0
         missed.count += 1
         if missed.count < CIRCUIT_FAILURES_MAX:

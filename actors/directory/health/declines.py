@@ -1,9 +1,10 @@
 """Leaves out agents that have declined a dispatch, because they are full or refuse connections.
 
-Each owner has its own declines, in memory. After a decline an agent is left out for all payers. The
-time is the one that the agent requests. Without a request it is 1 s, and doubles up to 60 s with
-each further decline in a row. When the agent takes a dispatch, it is no longer left out. Declines
-of dispatches that were sent before the agent was left out do not count as further declines.
+Each owner has its own declines, in memory. After a decline, an agent is left out for all payers. It
+is left out for the time that it requests. If it requests no time, it is left out for 1 s, and with
+each further decline in a row for twice as long, up to 60 s. When the agent accepts a dispatch, it
+is no longer left out. Declines of dispatches that were sent before the agent was left out do not
+count as further declines.
 The functions read no clock; the caller passes times. Reference: money.md (Full agents).
 """
 
@@ -14,12 +15,13 @@ from typing import Final
 
 LEFT_OUT_MS_MIN: Final = 1_000
 LEFT_OUT_MS_MAX: Final = 60_000
-# Maximum number of agents with known declines. Beyond it, the agent with the oldest is forgotten.
+# Maximum number of agents with known declines. Beyond it, the agent whose latest decline is the
+# oldest is forgotten.
 AGENTS_MAX: Final = 10_000
 
 
 class Declines:
-    """The agents that have declined their latest dispatch, and until when each is left out."""
+    """The agents that have declined their latest dispatch, each with the end of its exclusion."""
 
     def __init__(self) -> None:
         # By agent: the number of declines in a row, and the end of the exclusion, Unix ms. The
@@ -41,7 +43,7 @@ class Declines:
         """Leave an agent out; return the end of the exclusion, or None if it did not change.
 
         Args:
-            retry_after_ms: the time that the agent requests without dispatches; 0 without request.
+            retry_after_ms: the time for which the agent requests no dispatches; 0: no request.
         """
         count, known_ms = self._known.pop(did, (0, 0))
         until_ms = max(known_ms, at_ms + retry_after_ms)
@@ -60,5 +62,5 @@ class Declines:
             self._known[did] = (self._known[did][0], 0)
 
     def forget(self, did: str) -> None:
-        """Forget an agent that has taken a dispatch."""
+        """Forget the declines of an agent that has accepted a dispatch."""
         self._known.pop(did, None)

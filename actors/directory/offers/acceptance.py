@@ -1,9 +1,10 @@
-"""Says which agents a node may take, by conditions of the node that its ranking does not contain.
+"""Says which agents a node may take, by conditions of the node that the ranking does not contain.
 
-These are the verifier, the timeout, the payer's region policies and earlier failures. An agent that
-promises its result later than the node's `timeoutMs` could never be blamed for a timeout, so it is
-no candidate. After a failure or a decline, agents of other owners come first, because one owner may
-have any number of agents. Reference: money.md (Promised time, Verifiers, Full agents).
+The conditions are the verifier, the timeout, the payer's region policies and earlier failures. An
+agent whose promised time exceeds the node's `timeoutMs` could never be blamed for a timeout, so it
+is no candidate. After a failure or a decline, agents of other owners are preferred, because one
+owner may have any number of agents.
+Reference: money.md (Promised time, Verifiers, Full agents).
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class Acceptance:
     def find(self, action: SelectAgent, payer_did: str) -> Accepts | None:
         """Return a function that says which agents a node may take; None for all.
 
-        It does not apply to the target of a node.
+        The function does not apply to the target of a node.
         """
         chosen = self._verifiers.who_may_work(action, payer_did)
         return both(both(chosen, self.find_timely(action)), self.find_permitted(action, payer_did))
@@ -48,7 +49,10 @@ class Acceptance:
     def find_permitted(
         self, action: SelectAgent | SelectBidder | SelectVerifier, payer_did: str
     ) -> Accepts | None:
-        """Return a function that says which agents the payer's region policies permit, or None."""
+        """Return a function that says which agents the payer's region policies permit.
+
+        The result is None if they permit all agents.
+        """
         if not self._subnets:
             return None
         return self._subnets.find_accepts(payer_did, action.capability_id, self._entries)
@@ -56,7 +60,7 @@ class Acceptance:
     def find_of_node(
         self, timeout_ms: int | None, verifier_capability_id: str
     ) -> Callable[[str], Accepts | None]:
-        """Return `find` for a node without a payer, as a function of the capability's id."""
+        """Return a function that takes a capability's id and returns `find` without a payer."""
 
         def find_accepts(capability_id: str) -> Accepts | None:
             node = SelectAgent(
@@ -91,7 +95,7 @@ class Acceptance:
 
 def _choose(ranking: RankedOffers, action: SelectAgent, node: Node) -> Best | None:
     seed = trial_seed(action.workflow_id, action.node, action.attempt)
-    # Locked stakes may be free by now: the ledger decides when it locks the stake.
+    # A locked stake may have become free meanwhile. The ledger decides when it locks the stake.
     return ranking.free.choose(node, seed) or ranking.locked.choose(node, seed)
 
 

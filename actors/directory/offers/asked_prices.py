@@ -1,8 +1,8 @@
 """Finds the prices that agents ask, for the estimate of a publish.
 
-A registered price is the most that a node pays. Without one, the price depends on the agents: some
-of them may be away, and any stranger's agent may ask any price. Reference: money.md (Prices,
-Per-token prices, Estimate).
+A registered price is the most that a node pays. Without a registered price, the estimate depends on
+the prices of the agents. Some agents may be away, and a stranger's agent may ask any price.
+Reference: money.md (Prices, Per-token prices, Estimate).
 """
 
 from __future__ import annotations
@@ -63,8 +63,9 @@ class AskedPrices:
     def find(self, capability_id: str, target_agent_id: str | None, payer_did: str) -> AskingPrices:
         """Return the prices that a node may have to pay.
 
-        If the node names a target that offers the capability, this is the target's price. Otherwise
-        it is the registered price, or, without one, the prices of all agents.
+        If the node names a target that offers the capability, this is the target's price. For any
+        other node it is the registered price. Without a registered price, these are the prices of
+        all agents.
         """
         scope, offers = self._find_offers(capability_id, payer_did)
         registered = self.registered.get(capability_id)
@@ -92,9 +93,9 @@ class AskedPrices:
     ) -> AskingPrices:
         """Return the prices that agents ask, with the lowest prices of agents that can take work.
 
-        The lowest prices are those of agents that can take work now. If there are none, they are
-        those of agents with locked stakes, then of agents that are away, then of all agents. Agents
-        paid by tokens do not count for the lowest prices.
+        The lowest prices are those of the first group that is not empty: agents that can take work
+        now; agents whose stake is locked; agents that are away; all agents (not with `is_trusted`).
+        Agents paid by tokens do not count for the lowest prices.
 
         Args:
             versions: the range of versions that the node names; "" for all.

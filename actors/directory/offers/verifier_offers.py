@@ -2,8 +2,8 @@
 
 By default only trusted verifiers judge, and every agent may take the node. A payer may choose a
 verifier capability. Then the node goes only to agents whose card accepts a verifier that offers
-this capability now. The owner of a verifier is neither the owner of the agent nor that of the
-payer. Reference: money.md (Verifiers).
+this capability now. A verifier's owner must be neither the agent's owner nor the payer's owner.
+Reference: money.md (Verifiers).
 """
 
 from __future__ import annotations
@@ -44,9 +44,10 @@ class VerifierOffers:
         self._trusted: dict[str, Counter[str]] = {}
 
     def count(self, entry: AgentEntry, change: int) -> None:
-        """Count a public agent with an endpoint.
+        """Count an agent as a verifier of its capabilities, if it is trusted.
 
         Args:
+            entry: a public agent with an endpoint.
             change: 1 when the agent is added, -1 when it is removed.
         """
         if not entry.is_trusted:
@@ -64,7 +65,7 @@ class VerifierOffers:
         return capability_id in self._trusted
 
     def who_may_verify(self, action: SelectVerifier, payer_did: str) -> tuple[Accepts, str]:
-        """Return a function that says which agents may verify, and `only` for `Terms`."""
+        """Return a function that says which agents may verify, and the value of `Terms.only`."""
         primary = self._entries.get(action.primary_did)
         said = (
             primary.accepted_verifiers
@@ -121,9 +122,9 @@ class VerifierOffers:
 
 
 def _find_two(owners: Iterable[str], barred: Collection[str]) -> list[str]:
-    """Return two different owners, if there are two, without barred ones.
+    """Return the first two different owners that are not barred; fewer if there are not two.
 
-    Of two owners, at least one differs from the owner of any given agent.
+    Two are enough: for any agent, at least one of two different owners is not the agent's owner.
     """
     found: list[str] = []
     for owner_did in owners:

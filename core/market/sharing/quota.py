@@ -1,8 +1,8 @@
 """Quotas of payers: workflows per day, spend per day, and concurrent workflows.
 
-A workflow counts on the day of its publish (UTC). Its hold counts until the workflow ends, and its
-cost counts afterwards. The caller checks the quota and counts the workflow in one transaction, so
-that parallel publishes cannot exceed the quota.
+A workflow counts on the day of its publish (UTC). Its hold counts as spend until the workflow ends,
+and its cost counts afterwards. The caller checks the quota and counts the workflow in one
+transaction, so that parallel publishes cannot exceed the quota.
 Reference: money.md (Quotas), http.md (Request limits).
 """
 
@@ -47,7 +47,7 @@ class QuotaUsage:
 
 @dataclass(frozen=True, slots=True)
 class QuotaVerdict:
-    """Whether a payer may publish one more workflow, and the reason as a sentence."""
+    """Whether a payer may publish one more workflow, and why."""
 
     is_allowed: bool
     reason: str
@@ -89,7 +89,7 @@ def day_start_ms(at_ms: int) -> int:
 
 
 def resets_at_ms(at_ms: int) -> int:
-    """Return the next UTC midnight after a time; the daily counts start again then.
+    """Return the next UTC midnight after a time, when the daily counts start again.
 
     Args:
         at_ms: the time, Unix milliseconds.

@@ -126,7 +126,7 @@ class NameTransferred(NameChanged):
 
 
 class NameReleased(Done):
-    """A name that is free again."""
+    """A name that was released."""
 
     id: Annotated[str, "The name."]
     name: Annotated[str, "The name."]

@@ -235,7 +235,7 @@ DurationMs = Annotated[int, whole(0, DURATION_MS_MAX, unit="whole milliseconds")
 
 # -- of requests, with the parsed value ------------------------------------------------------------
 
-# Micro-credits above 0, and from 0.
+# The parsed values are micro-credits: above 0 for the first type, 0 or more for the second.
 PositiveCredits = Annotated[int, Kind(_CREDITS_SENT, _positive_micro)]
 CreditsSent = Annotated[int, Kind(_CREDITS_SENT, _micro_from_0)]
 # Unix milliseconds.

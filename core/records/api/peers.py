@@ -66,7 +66,7 @@ PeerId = Annotated[
         "1 to 63 lower-case letters, digits and dashes, not `heartbeat`",
     ),
 ]
-# Not the DID of a clearing account, because no key may sign with such a DID.
+# The DIDs of clearing accounts are excluded, because no key may sign with such a DID.
 DeploymentDid = Annotated[
     str,
     matching("did:callboard:[0-9a-f]{16}", "did:callboard: and 16 lower-case hexadecimal digits"),
@@ -140,7 +140,7 @@ class PeerHeartbeat(Body):
     """The state of a deployment, for a peer.
 
     A signed heartbeat needs `did`, `publicKey` and `at`. An operator may send a heartbeat without a
-    signature on behalf of a peer. The peer's value of an absent member does not change.
+    signature on behalf of a peer. An absent member does not change the stored value of the peer.
     """
 
     peer_id: Annotated[Maybe[PeerId], "Id of the peer at the receiver."] = None
@@ -440,7 +440,7 @@ class SubnetPage(Page[Subnet], plural="subnets"):
 
 
 class SubnetsQuery(PageQuery):
-    """Filters of the list of subnets, which has at most 20 a page."""
+    """Filters of the list of subnets. A page has at most 20 subnets."""
 
     member_did: Annotated[Maybe[Did], "Only subnets that list this DID."] = None
 

@@ -1,10 +1,10 @@
 """The base class of reply records: a JSON object whose members have names and types.
 
 Theory of operation: a `Record` is the dict that the service sent, unknown members included. So it
-is printed, compared and sent like that dict. The annotations of a subclass (those of
-`core/records/api/shape.py`) declare its members, with Python names. An attribute is read from the
-dict at each access; a nested object is returned as a record. An optional member that is absent or
-null is returned as None. A required member that is absent raises AttributeError.
+is printed, compared and sent like that dict. The annotations of a subclass declare its members,
+with Python names (`core/records/api/shape.py`). An attribute is read from the dict at each access;
+a nested object is returned as a record. An optional member that is absent or null is returned as
+None. A required member that is absent raises AttributeError.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from core.records.api.shape import Body, Json, Maybe, Member, Schema, Schemas, m
 class Record(dict[str, Any]):
     """A JSON object with typed members.
 
-    A subclass made with `is_open=True` has members that it does not name.
+    A subclass made with `is_open=True` may have members that it does not name.
     """
 
     is_open: ClassVar[bool] = False
@@ -132,7 +132,7 @@ class Page(Record, Generic[R]):
     def next_place(self) -> Json | None:
         """Return the arguments with which the list returns the next page; None after the last page.
 
-        A page may have fewer rows than its limit and not be the last page, because rows may be
+        A page that is not the last page may have fewer rows than its limit, because rows may be
         large.
         """
         return None if self.next_cursor is None else {"cursor": self.next_cursor}

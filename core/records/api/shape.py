@@ -36,7 +36,7 @@ _ITEMS_MAX: Final = 1_000
 
 
 class Mismatch(ValueError):
-    """A value does not fit its kind. Has what was got and what was expected."""
+    """A value does not fit its kind. `got` and `expected` describe the value and the kind."""
 
     def __init__(self, got: str, expected: str) -> None:
         super().__init__(got, expected)
@@ -65,7 +65,7 @@ def checked(schema: Schema, is_good: Callable[[Any], bool], expected: str) -> Ki
     Args:
         schema: the JSON Schema of these values.
         is_good: the predicate.
-        expected: the description of these values, for the problem of another value.
+        expected: the description of these values, for the problem of a value that is refused.
     """
 
     def take(value: Any) -> Any:
@@ -110,7 +110,7 @@ MaybeNull = Annotated[T | None, _Presence.MAY_BE_ABSENT_OR_NULL]
 
 
 class Absent(Enum):
-    """The value of an absent member, if null has another meaning."""
+    """The value of an absent member, where null has a different meaning."""
 
     ABSENT = "absent"
 
@@ -259,7 +259,7 @@ class Schemas:
         self.components: dict[str, Schema] = {}
 
     def of(self, declared: Any) -> Schema:
-        """Return the schema of a `Kind` or an annotation, or a reference to that of a class."""
+        """Return the schema of a `Kind` or annotation; for a class, a reference to its schema."""
         if isinstance(declared, Kind):
             return dict(declared.schema)
         if isinstance(declared, tuple):
@@ -398,7 +398,7 @@ def read(declared: type[B], raw: object, problems: ProblemList, path: str = "") 
 
 
 def _name_given(member: Member, also: str, raw: Json, prefix: str, problems: ProblemList) -> str:
-    """Return which of a member's two JSON names has its value.
+    """Return the JSON name, one of a member's two names, under which the value is given.
 
     A null counts as absent if the member may be null. Adds a problem if the two values differ.
     """

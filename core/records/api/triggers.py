@@ -1,6 +1,6 @@
 """Triggers and schedules: what starts workflows later, and their runs.
 
-The requests that configure them are described by `core/records/manifest_forms.py`.
+`core/records/manifest_forms.py` describes the requests that configure triggers.
 Reference: features.md (Triggers, Schedules).
 """
 

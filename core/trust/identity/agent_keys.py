@@ -14,10 +14,11 @@ from nacl.bindings import crypto_core_ed25519_is_valid_point
 
 from core.trust.signatures import key_bytes
 
-# A DID may have this many keys without a minimum age, the current key included. This bounds the
+# Up to this number of keys, a rotation needs no minimum age of the current key. This bounds the
 # size of the key history.
 KEYS_MAX: Final = 1_000
-# With more keys, the current key can sign its replacement only after it was current for this time.
+# For further keys, the current key can sign its replacement only after it was current for this
+# time.
 KEY_AGE_MS_MIN: Final = 24 * 3_600_000
 
 

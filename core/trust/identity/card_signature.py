@@ -26,7 +26,7 @@ AHEAD_MS_MAX: Final = 300_000
 
 
 def signed_bytes(card: Any, proof: Any | None, form: Callable[[Any], bytes] = jcs) -> bytes:
-    """Return the bytes that `acardSignature` covers: the JCS form of the card, or of both.
+    """Return the bytes that `acardSignature` covers: JCS of the card, or of card and proof.
 
     Args:
         card: the card that is sent.

@@ -11,14 +11,14 @@ from typing import Final
 
 from core.timestamps import unix_ms
 
-# The most months in the future at which a name may expire, renewals included.
+# A name may expire at most this many months in the future, renewals included.
 AHEAD_MONTHS_MAX: Final = 120
 
 
 def add_months(at_ms: int, months: int) -> int:
     """Return the same day and time `months` calendar months later, in UTC, Unix milliseconds.
 
-    If the later month does not have that day, the result is its last day.
+    If the later month does not have that day, the result is the last day of the month.
     """
     at = datetime.fromtimestamp(at_ms // 1_000, UTC).replace(microsecond=at_ms % 1_000 * 1_000)
     years, month = divmod(at.month - 1 + months, 12)

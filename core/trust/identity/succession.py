@@ -13,11 +13,11 @@ from typing import Final
 
 # A recovery replaces an agent's lost or stolen key. There are three kinds: a threshold of the
 # agent's guardians sign; the custodian signs; or one of them signs and a delay starts, during which
-# the current key can cancel the recovery. Guardians that the agent's key has replaced stay valid
-# for their delay, so that a thief of the key cannot exclude them.
-# The id of a request is computed from the agent's DID and the new key. Both forms of the signed
-# message therefore name one request, and a signature is not valid for any other request. This file
-# verifies no signatures.
+# the current key can cancel the recovery. If the agent's key replaces the guardians, the previous
+# guardians stay valid for their delay, so that a thief of the key cannot exclude them. The id of a
+# request is computed from the agent's DID and the new key. Both forms of the signed message
+# therefore name one request, and a signature is not valid for any other request. This file verifies
+# no signatures.
 
 # The UUID namespace of the ids of recoveries.
 _NAMESPACE: Final = uuid.UUID("5f0b9b56-5a0f-4f0e-9d5e-6f2f3c1a7b42")
@@ -122,7 +122,7 @@ class GuardianSets:
         return replace(self, current=following, replaced=(*self.replaced, *former))
 
     def restored(self, by: Guardians) -> GuardianSets:
-        """Return the sets after a recovery by one of them.
+        """Return the sets after a recovery that one of them has approved.
 
         The set `by` becomes the current set again. Later sets are removed, because they were
         possibly named with a stolen key.
@@ -146,7 +146,7 @@ def recovery_id(did: str, new_key: str) -> str:
 
 
 def recovery_messages(request_id: str, did: str, sent_key: str) -> tuple[bytes, bytes]:
-    """Return the two messages of which a guardian or custodian signs one.
+    """Return the two accepted messages; a guardian or custodian signs one of them.
 
     The first message contains the id of the request, the second one does not.
 
@@ -164,8 +164,8 @@ def cancel_message(request_id: str) -> bytes:
     return f"cancel:{request_id}".encode()
 
 
-# An agent's dead man's switch passes the agent to its heir after days without a heartbeat. Only
-# time in which the service was ready counts (`ledger/features/readiness.py`).
+# An agent's dead man's switch passes the agent to its heir after a number of days without a
+# heartbeat. Only time in which the service was ready counts (`ledger/features/readiness.py`).
 
 DAY_MS: Final = 86_400_000
 # The share of the switch's time after which its status is `warning`.

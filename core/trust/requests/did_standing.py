@@ -1,7 +1,7 @@
 """Decides which key may sign requests for a DID, and which rights such a request has.
 
-Pure. The key of a registered agent may sign for the agent's DID, unless someone else uses the DID:
-an agent may have been registered by another owner before the owner of the DID came.
+Pure. The key of a registered agent may sign for the agent's DID. If another owner has registered
+the agent, this ends when the agent is deregistered or the DID owns API keys.
 Reference: http.md (Authentication); decision signed-requests-and-claims.
 """
 
@@ -43,7 +43,7 @@ STRANGER: Final = DidStanding()
 def signing_key(did: str, standing: DidStanding) -> str | None:
     """Return the public key that signs for this DID, according to the registry; None without one.
 
-    The key of a `did:key` DID is always the one in the DID.
+    The key of a `did:key` DID is always the key in the DID.
     """
     own = key_of_did(did) or standing.peer_key
     if own is None and _speaks_by_registry(did, standing):

@@ -37,7 +37,7 @@ def content_digest(body: bytes) -> str:
 
 
 def is_digest_of(digests: Mapping[str, bytes], body: bytes) -> bool:
-    """Say whether all digests with a known algorithm match a body, and there is at least one.
+    """Say whether there is a digest with a known algorithm, and all such digests match a body.
 
     Args:
         digests: the digests by the name of the algorithm.

@@ -119,7 +119,7 @@ def work_started(workflow: WorkflowState, event: WorkStarted) -> None:
 
 
 def attempt_accepted(workflow: WorkflowState, event: AttemptAccepted) -> None:
-    """Keep the attempt open without a request, and schedule its timeout.
+    """Keep the attempt open until its result is sent, and schedule its timeout.
 
     An accepted attempt is stored, so that the workflow waits for its result after a restart.
     """
@@ -149,8 +149,8 @@ def attempt_accepted(workflow: WorkflowState, event: AttemptAccepted) -> None:
 def attempt_succeeded(workflow: WorkflowState, event: AttemptSucceeded) -> None:
     """Store the agent's result, then request a verifier or pay the agent.
 
-    No verifier is requested when the payer ends the attempt itself, because the payer has seen the
-    result, or when a peer replied, because the peer has had the result verified.
+    No verifier is requested in two cases. If the payer ends the attempt, the payer has seen the
+    result. If a peer replied, the peer has already had the result verified.
     """
     state = open_attempt(workflow, event.node, event.attempt)
     if state is None:
@@ -328,8 +328,8 @@ def _may_replace_agent(workflow: WorkflowState, state: NodeState, failure: Failu
             and state.agent_did == node.target_agent_id
         )
     )
-    # A winner of an auction that has used up the retries is replaced by the next bid. It is not
-    # replaced after a rejection: the payer has paid a verifier, and would pay one for each bid.
+    # When the retries are used up, the next bid replaces the winner of an auction. A rejected
+    # winner is not replaced: the payer has paid a verifier, and would pay one for each further bid.
     is_worn_out = (
         node.is_auction
         and verdict is Verdict.RETRYABLE
@@ -355,7 +355,7 @@ def _may_replace_agent(workflow: WorkflowState, state: NodeState, failure: Failu
 
 
 def _may_leave(workflow: WorkflowState, state: NodeState, failure: Failure) -> bool:
-    """Say whether another agent is tried for this attempt because the agent declined it."""
+    """Say whether another agent is tried at once because the agent has declined the attempt."""
     node = state.compiled
     if not failure.is_declined or node.is_auction or state.attempt >= MOVES_MAX:
         return False
@@ -381,7 +381,7 @@ def _back_off(workflow: WorkflowState, state: NodeState, failure: Failure) -> No
 
 
 def _selection_failed(workflow: WorkflowState, state: NodeState, failure: Failure) -> None:
-    """Handle that no agent takes a ready node: another round, a wait, a retry, or its end."""
+    """Open another round, wait, retry or end the node after a selection that found no agent."""
     if may_replace_winner(workflow, state, failure):
         replace_winner(workflow, state)
         return
@@ -411,7 +411,7 @@ def _selection_failed(workflow: WorkflowState, state: NodeState, failure: Failur
         # The circuit of the agent that failed may be open for a short time only, so retry.
         failure = Failure(failure.code, failure.message, Verdict.RETRYABLE)
     if state.error is None or not is_absence:
-        # Otherwise keep the last agent's failure: it explains more than a missing candidate.
+        # If only a candidate is missing, the last agent's failure explains more, so it is kept.
         state.error = error_of(failure)
     state.is_retrying = False
     state.status = next_node_status(state.status, NodeTrigger.NO_AGENT)

@@ -7,8 +7,8 @@ failure, the next round excludes it.
 
 If the winner cannot be used, the next bid wins at once: a further round is opened and awarded
 within the step. It is frozen: only the bids of the last round take part, which are kept in memory.
-New bids are not accepted, because the bids of the last round are public by then. If none of these
-bids can win, or after a restart, the next round takes bids again.
+New bids are not accepted, because the bids of the last round are public by then. If no bid of the
+last round can win, or after a restart, the next round takes new bids.
 Reference: money.md (Auctions). Decision auctions.
 """
 
@@ -46,12 +46,12 @@ def ask_bidder(workflow: WorkflowState, state: NodeState) -> None:
 
 
 def await_bids(workflow: WorkflowState, state: NodeState, closes_ms: int) -> None:
-    """Request the bids of the open round for the end of its window."""
+    """Request the live bids of the open round at the end of its window."""
     workflow.perform(CloseAuction(state.compiled.name, state.auction_round, closes_ms))
 
 
 def bids_heard(workflow: WorkflowState, event: BidsHeard) -> None:
-    """Request the award of the open round, whose window is over; ignore other rounds."""
+    """Request the award of the round whose window is over; ignore bids of an earlier round."""
     state = find_node(workflow, event.node)
     closes_ms = state.auction_closes_ms
     if closes_ms is None or state.auction_round != event.round:
@@ -61,7 +61,7 @@ def bids_heard(workflow: WorkflowState, event: BidsHeard) -> None:
 
 
 def close_round(workflow: WorkflowState, state: NodeState, closed: AuctionClosed | None) -> None:
-    """Record the award of the open round; `closed` is None when the event belongs to no round."""
+    """Record the result of the open round; `closed` is None if the event belongs to no round."""
     if closed is not None:
         assert closed.round == state.auction_round, (closed, state)
         state.is_round_open = False
@@ -86,8 +86,8 @@ def cancel_round(workflow: WorkflowState, state: NodeState) -> None:
 def may_replace_winner(workflow: WorkflowState, state: NodeState, failure: Failure) -> bool:
     """Say whether a failed selection may be repeated without the last winner.
 
-    This is allowed when the winner was to be selected again but is unavailable, and the node may
-    change its agent.
+    This is allowed if the winner is unavailable for the next attempt and the node may change its
+    agent.
     """
     winner = state.agent_did
     return (
@@ -114,7 +114,7 @@ def replace_winner(workflow: WorkflowState, state: NodeState) -> None:
 
 
 def reopen_round(workflow: WorkflowState, state: NodeState) -> bool:
-    """Open a round that takes new bids, if no bid of a frozen round can win.
+    """Open a round that takes new bids, after a frozen round in which no bid could win.
 
     Returns: whether a round was opened.
     """
@@ -175,7 +175,7 @@ def _request_award(
 
 
 def _select_bidder(workflow: WorkflowState, state: NodeState, closes_ms: int) -> SelectBidder:
-    """Set the node to await an agent; return the action without bids and without a holder."""
+    """Set the node to await an agent; return the action without bids and `holder_…` fields."""
     state.awaiting = AwaitedSelection.AGENT
     state.price_limit_micro = price_max_micro(workflow, state)
     return SelectBidder(
@@ -191,7 +191,7 @@ def _select_bidder(workflow: WorkflowState, state: NodeState, closes_ms: int) ->
 
 
 def _reserve_micro(workflow: WorkflowState, state: NodeState) -> int:
-    """Return the reserve of a round: the reserve at publish, or the money left if lower."""
+    """Return a round's reserve: the reserve at publish, or the node's remaining money if lower."""
     terms = workflow.terms.get(state.compiled.name, NO_TERMS)
     assert terms.reserve_micro is not None, state
     left_micro = max(0, price_max_micro(workflow, state) - terms.verifier_micro)

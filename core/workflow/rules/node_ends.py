@@ -1,9 +1,9 @@
 """Ends nodes that get no further attempt; starts and ends the workflow.
 
-The first node that fails finally ends every node that was not dispatched. The workflow then ends
-when no node is active. A cancellation, or the end of the runtime, ends every node at once and
-aborts open attempts without payment. This file also decides how a node's end counts for the
-reputation of its last agent.
+After the first final failure of a node, every node that was not dispatched ends, and the workflow
+ends when no node is active. A cancellation, or the end of the runtime, ends all unfinished nodes at
+once and aborts open attempts without payment. This file also decides how a node's end counts for
+the reputation of its last agent.
 Reference: features.md (States, Nodes), money.md (Reputation, Promised time).
 """
 
@@ -179,7 +179,7 @@ def _end_node(
     error: dict[str, Any],
     was_at_work: bool = False,
 ) -> None:
-    """End a node whose own attempts are not the reason: another node or the workflow ends."""
+    """End a node because another node has failed finally or because the workflow ends."""
     cancel_round(workflow, state)
     end_wait(state)
     state.status = next_node_status(state.status, trigger)
@@ -198,7 +198,7 @@ def counted_as(state: NodeState, *, was_at_work: bool = False) -> Outcome | None
 
     1. Work for the agent's own owner does not count. 2. A success counts as successful. 3. Work
     that is still open at the end of the workflow's runtime counts as cancelled, if the promised
-    time was over. 4. Other ends without a failure of the agent do not count: the payer cancelled or
+    time was over. 4. Other ends do not count if the agent is not to blame: the payer cancelled or
     left less than the promised time, no agent was reached, inputs or budget were wrong, or the
     service crashed. 5. An error that the agent sends after it has accepted the work counts as
     cancelled. 6. Any other failure of the agent counts as failed.

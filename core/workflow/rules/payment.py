@@ -1,9 +1,9 @@
 """The price limit and the cost of an attempt.
 
-The price is fixed before the work, or computed from the reported tokens after the work. An agent
-that is paid by tokens has the node's reservation as its limit. A higher cost is paid from
-unreserved money, if there is enough and the node's own limit allows it; otherwise the attempt fails
-without payment. Reference: money.md (Prices, Per-token prices, Budgets and holds, Work of peers).
+The price is fixed before the work, or computed from the reported tokens after the work. Tokens are
+paid from the node's reservation. A higher cost is paid from unreserved money. If this money or the
+node's own limit does not suffice, the attempt fails without payment. Reference: money.md (Prices,
+Per-token prices, Budgets and holds, Work of peers).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from core.workflow.workflow_state import NodeState, WorkflowState
 
 
 def price_max_micro(workflow: WorkflowState, state: NodeState) -> int:
-    """Return the money left for a node, or the node's `maxCostCredits` if that is lower."""
+    """Return the money left for a node, or the node's `maxCostCredits` if this amount is lower."""
     available_micro = workflow.budget.available_micro(state.compiled.name)
     cap_micro = state.compiled.max_cost_micro
     return available_micro if cap_micro is None else min(available_micro, cap_micro)
@@ -37,8 +37,8 @@ def price_max_micro(workflow: WorkflowState, state: NodeState) -> int:
 def agent_price_max_micro(workflow: WorkflowState, state: NodeState) -> int:
     """Return the price limit for the selection of an agent (money.md, Estimate).
 
-    The limit leaves enough money for the verifier. It is at most the limit that the publish has
-    fixed, even if other nodes cost less than their reservations.
+    Without a registered price and an auction, the limit leaves enough money for the verifier. It is
+    then at most the limit fixed at publish, even if other nodes cost less than their reservations.
     """
     most_micro = price_max_micro(workflow, state)
     node = state.compiled
@@ -56,7 +56,7 @@ def verifier_price_max_micro(workflow: WorkflowState, state: NodeState) -> int:
 
 
 def price_of_attempt(workflow: WorkflowState, event: AgentSelected) -> int:
-    """Return the price of the attempt; for an agent paid by tokens, its limit."""
+    """Return the price of the attempt; for an agent that is paid by tokens, the price limit."""
     if event.token_price is None:
         return event.price_micro
     verifier_micro = _verifier_micro(workflow, event.node)
@@ -73,7 +73,7 @@ def set_token_price(state: NodeState, event: AgentSelected) -> None:
 def settle_tokens(
     workflow: WorkflowState, state: NodeState, metrics: Mapping[str, Any]
 ) -> Failure | None:
-    """Set the price from the reported tokens; return a failure if it is above the limit."""
+    """Set the price from the reported tokens; return a failure if the price is above the limit."""
     if state.price_json is None:
         return None
     name = state.compiled.name
@@ -96,9 +96,9 @@ def settle_tokens(
 def set_named_price(workflow: WorkflowState, state: NodeState, named_micro: int | None) -> None:
     """Set the price of an attempt that the payer ends.
 
-    The price is the one that the payer names. It is at least the agent's fixed price, and at most
-    the money left for the node. If the payer names no price, the price of the attempt stays. The
-    rest of the node's reservation, the verifier's part included, becomes free.
+    The price is the amount that the payer names. It is at least the agent's fixed price, and at
+    most the money left for the node. If the payer names no amount, the price does not change. The
+    rest of the node's reservation, the verifier's part included, is released.
     """
     if named_micro is not None:
         promised_micro = state.price_micro if state.price_json is None else 0
@@ -113,7 +113,7 @@ def payment_line(node: str, verify_attempt: int) -> str:
 
 
 def pay_verification(workflow: WorkflowState, state: NodeState, payee_did: str, micro: int) -> None:
-    """Pay for the last verification of a node from its reservation."""
+    """Pay for the last verification of a node from the node's reservation."""
     name = state.compiled.name
     workflow.budget.pay(name, micro)
     state.cost_micro += micro
@@ -123,9 +123,9 @@ def pay_verification(workflow: WorkflowState, state: NodeState, payee_did: str, 
 def pay_rejection_at_peer(workflow: WorkflowState, state: NodeState, event: AttemptFailed) -> None:
     """Pay what a peer charged for a result that is not accepted, at most the agreed maximum.
 
-    The result was rejected by a verification at the peer, or its agent is revoked. Without this
-    payment, a payer could drain the clearing account: it would use a verifier of its own at the
-    peer, or revoke the agent here.
+    A verification at the peer has rejected the result, or the result's agent is revoked. Without
+    this payment, a payer could drain the clearing account: the payer would use its own verifier at
+    the peer, or revoke the agent here.
     """
     micro = min(event.charged_micro, peer_price_max_micro(workflow, state))
     is_revoked = event.failure.code is NodeErrorCode.REVOKED

@@ -3,7 +3,7 @@
 1. `load_nodes` loads the rows into node states, and computes counts, results and reservations.
 2. `resume_nodes` handles the open work. An open attempt ends as lost, by the usual event, and is
 retried. An accepted attempt waits for its result again. An open verification is repeated. Timers
-are set again. A node that waits for an agent, or whose dependencies are complete, requests one.
+are set again. A node requests an agent if it waits for one or if its dependencies are complete.
 """
 
 from __future__ import annotations

@@ -10,9 +10,9 @@ from typing import Final
 BACKOFF_MS: Final = (0, 1_000, 5_000, 30_000)
 RETRY_AFTER_MS_MAX: Final = 30_000
 AGENTS_PER_NODE_MAX: Final = 3
-# A refusal of the inputs costs an agent nothing, and a card is free. With a limit of 3, three
-# agents that refuse everything could fail a node that another agent would take. The same is true
-# of bidders that win and then decline the work.
+# A refusal of the inputs costs an agent nothing, and an agent card costs nothing. With a limit of
+# 3, three agents that refuse all inputs could fail a node that a fourth agent would execute. The
+# same is true of bidders that win and then decline the work.
 AGENTS_REFUSING_MAX: Final = 8
 # After this many attempts or verifications, a node does not change its agent after a decline.
 MOVES_MAX: Final = 64
@@ -38,13 +38,13 @@ def may_change_agent(
     allow_broadcast_fallback: bool,
     is_refused: bool = False,
 ) -> bool:
-    """Say whether another agent may take a node that `tried` agents have failed finally.
+    """Say whether another agent may take a node for which `tried` agents are given up.
 
     The limit is three agents. It is eight if `is_refused`: the last agent has refused the inputs by
     its schema, or has won an auction and cannot be used.
 
-    A targeted node leaves its target only with `allowBroadcastFallback`. This member of the node
-    overrides the workflow's `allowFallbackAgents: false`, which then limits the node to two agents.
+    Another agent may replace a target only with `allowBroadcastFallback`. If the workflow sets
+    `allowFallbackAgents: false` as well, the limit is two agents: the target and one more.
     Reference: features.md (Targeted routing).
     """
     most = AGENTS_REFUSING_MAX if is_refused else AGENTS_PER_NODE_MAX

@@ -1,8 +1,8 @@
 """Ends the open attempts and verifications of revoked agents without payment.
 
 Unpaid work of a revoked agent is discarded, even a result whose verification is open. Other agents
-may take the node. The failure does not count for the agent's reputation, because the revocation has
-its own record.
+may take the node. The failure does not count for the agent's reputation, because the revocation is
+recorded separately.
 Reference: features.md (Revocation), money.md (Settlement). Decision permissions-and-keys.
 """
 

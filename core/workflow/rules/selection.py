@@ -1,7 +1,7 @@
 """Makes nodes ready and requests the selection of an agent or a verifier.
 
-The caller of the machine performs the selection (`core/market/ranking.py`) within the same step.
-`attempts.py` and `verification.py` handle the answer.
+The caller of the machine performs the selection (`core/market/ranked_candidates.py`) within the
+same step. `attempts.py` and `verification.py` handle the answer.
 Reference: features.md (Nodes, Targeted routing), money.md (Prices, Auctions).
 """
 
@@ -49,7 +49,8 @@ def ask_agent(workflow: WorkflowState, state: NodeState) -> None:
     is_bound = is_last_known or not workflow.compiled.allow_fallback_agents
     known = [did for did in state.agents_used if did not in exclude]
     if is_bound and known:
-        # No new agent may be tried: take the agent of the last attempt, or else another known one.
+        # No new agent may be tried: select the agent of the last attempt, or the newest other agent
+        # that worked on the node.
         target = state.agent_did if state.agent_did in known else known[-1]
         allow_fallback = False
     terms = workflow.terms.get(node.name, NO_TERMS)

@@ -57,8 +57,8 @@ def free_stake(
 
 def _agent_failure_code(state: NodeState, failure: Failure) -> NodeErrorCode | None:
     """Return the code of a failure for which the agent is slashed; None for other failures."""
-    # A refusal of the inputs is free, because the payer chose the inputs and would receive the
-    # slash. It is not free in an auction: a bidder could win with a low bid and then refuse.
+    # A refusal of the inputs costs no stake, because the payer chose the inputs and would receive
+    # the slash. In an auction it costs stake, so that no bidder wins with a low bid and refuses.
     is_free_refusal = failure.is_refusal and not state.compiled.is_auction
     # A lost attempt has the code of an agent's error, but the agent is not to blame.
     is_spared = failure.is_spared or is_free_refusal or failure.verdict is Verdict.LOST

@@ -2,9 +2,9 @@
 
 The node stays `running` from the agent's result to the verdict. The verifier is paid for an
 approval and for a rejection; the agent is paid only after an approval. A verifier that fails is
-retried or replaced, with a separate retry counter, and the agent's work is not repeated. An open
-verification continues after another node has failed. Only the rejection of a trusted verifier costs
-the agent stake and reputation.
+retried or replaced. Such retries have a separate counter, and the agent's work is not repeated. An
+open verification continues after another node has failed. Only a rejection by a trusted verifier
+costs the agent stake and reputation.
 Reference: features.md (Verification), money.md (Verifiers).
 """
 
@@ -133,8 +133,8 @@ def verification_finished(workflow: WorkflowState, event: VerificationFinished) 
         succeed_node(workflow, state)
         return
     message = f"the verifier did not approve the result of attempt {state.attempt}"
-    # An untrusted verifier may belong to the payer. A verifier that the payer has chosen may be an
-    # agent that was not made to verify results.
+    # An untrusted verifier may act for the payer. If the payer has chosen the verifiers'
+    # capability, the verifier may be an agent that was not made to verify results.
     is_spared = event.approved is None or not state.is_verifier_trusted
     rejected = Failure(
         NodeErrorCode.VERIFICATION_REJECTED, message, Verdict.RETRYABLE, is_spared=is_spared

@@ -1,4 +1,4 @@
-"""The start and the end of a node's wait for agents that are unavailable for a passing reason.
+"""The start and the end of a node's wait for temporarily unavailable agents.
 
 A node has one wait, for agents and verifiers alike. A wait uses up no attempt and no retry. The end
 of the wait is stored as `retry_at_ms` when it starts, so that a new owner waits until the same
@@ -28,7 +28,7 @@ def wait_for_agent(
 ) -> bool:
     """Start or continue a node's wait after a failed selection.
 
-    Returns: False if the node does not wait, because no agent may come back or the wait is over.
+    Returns: False if no agent is temporarily unavailable, or if the wait is over.
     """
     until_ms = state.wait_until_ms
     if until_ms is None:

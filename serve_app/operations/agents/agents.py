@@ -85,7 +85,7 @@ async def register_flat(call: Call) -> Json:
 async def _register_one(call: Call, body: Registration) -> Json:
     services = call.services
     command = await registration(services, call.caller, body, call.account)
-    # Standing bids are confidential, so the served card need not have them.
+    # Standing bids are confidential, so the card that the agent serves need not contain them.
     card = without_standing_bids(body.acard.parsed.to_json())
     looked = asyncio.ensure_future(
         services.served_cards.compare(card, call.caller.did, services.clock_ms())
@@ -295,7 +295,7 @@ def _registered(call: Call, command: RegisterAgent, outcome: Outcome) -> dict[st
         "isNew": outcome.result["isNew"],
     }
     if command.is_unchanged:
-        # Anybody who has seen a signed card can submit it again, so the reply has no credential.
+        # Any caller who has seen a signed card can submit it again. So the reply has no credential.
         return reply
     keys = call.services.settings.deployment_keys
     revision = int(outcome.result["tokenRevision"])

@@ -2,10 +2,10 @@
 
 Theory of operation: when a signed card of an unproven `did:web` arrives, the replica fetches its
 document. Concurrent requests for the same DID share one fetch. The keys are cached, and so is the
-absence of a document. The fetches per minute are limited for each account, and the concurrent
-fetches for each replica. An account and a host each get only a share of the free fetches. So a host
-that does not answer does not block other hosts, and a flood of DIDs causes few requests to one
-host. A proven DID has its key in the registry, so its document is not read again. Decision
+absence of a document. The fetches of an account per minute and the concurrent fetches of a replica
+are limited. Each account and each host gets only a fraction of the free concurrent fetches. So a
+host that does not answer does not block other hosts, and a flood of DIDs causes few requests to one
+host. The key of a proven DID is in the registry, so the DID's document is not read again. Decision
 signed-requests-and-claims.
 """
 
@@ -29,12 +29,12 @@ log = logging.getLogger("callboard.api")
 # How long the keys of a document, and the absence of a document, are cached.
 KEPT_MS: Final = 600_000
 ABSENT_MS: Final = 30_000
-# Fetches per account and minute, and concurrent fetches of one replica.
+# The most fetches per account and minute, and the most concurrent fetches of one replica.
 FETCHES_PER_OWNER: Final = 10
 FETCHES_AT_ONCE: Final = 16
 # An account, and a host, may have at most 1/4 of the free concurrent fetches.
 FETCHES_PART: Final = 4
-# Cached documents, and accounts that are counted separately.
+# The most cached documents, and the most accounts that are counted separately.
 KNOWN_MAX: Final = 4_096
 DOCUMENT_BYTES_MAX: Final = 64 * 1024
 

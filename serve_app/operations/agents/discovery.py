@@ -38,7 +38,7 @@ from serve_app.operations.views import availability_of, current_card
 from serve_app.operations.whose import card_for
 
 # Filters on members of the card are applied after the query. A filtered search reads at most so
-# many of the best offers. It first reads twice as many as requested, which usually suffices.
+# many of the best offers. It first reads only twice the requested number, which usually suffices.
 LOOKED_AT_MAX: Final = HITS_MAX
 
 OPERATIONS = Operations("agents")
@@ -164,7 +164,7 @@ async def _kept(
 def _scored_by_what_counts(
     call: Call, asked: Asked, row: RowDict, card: Mapping[str, Any], registered: Price | None
 ) -> RowDict:
-    """Return the row. If the agent asks a price, its reputation is computed from paid work only."""
+    """Return the row, with a reputation only from paid work if the agent asks a price."""
     tally = Tally(*(row["tally"] or ()))
     paid = tally.counted(asks_price=True)
     if paid == tally.counted(asks_price=False):

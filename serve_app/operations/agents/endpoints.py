@@ -1,6 +1,7 @@
 """Checks the endpoints of agents against the egress policy when the agents are registered.
 
-The egress policy is in `core/topology/policy.py`. Each later connect checks it again.
+The egress policy is in `core/topology/policy.py`. Each later connection to an endpoint checks the
+policy again.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ async def endpoint_refusals(
 
     Args:
         services: the replica's services.
-        principal: the caller, in whose share the names are looked up.
-        endpoints: the endpoints; None or "" for an agent without one.
+        principal: the caller, under whose DID the name look-ups count.
+        endpoints: the endpoints; None or "" for an agent without an endpoint.
         timeout_s: the timeout for all endpoints together, in seconds. An endpoint that is not
             checked by then gets OVERLOADED.
 

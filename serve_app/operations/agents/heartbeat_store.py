@@ -1,9 +1,10 @@
 """Reads the agents of incoming heartbeats and stores the heartbeats, both in batches.
 
-One query reads the agents of all waiting heartbeats, and one statement stores the heartbeats. A
-heartbeat waits only for the batch in flight. If a heartbeat changes the availability of its agent,
-the owner processes are notified before the reply is sent. They are notified at most every
-`CHANGE_PAUSE_S`, so an agent that changes constantly does not keep them busy.
+One query reads the agents of all queued heartbeats, and one statement stores these heartbeats. A
+heartbeat is queued only while an earlier batch is in flight. If a heartbeat changes the
+availability of its agent, the owner processes are notified before the reply is sent. They are
+notified at most every `CHANGE_PAUSE_S`, so an agent that changes constantly does not keep them
+busy.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ class Heartbeats:
     Args:
         store: stores the heartbeats.
         reader: reads the rows of agents.
-        capacity: the most requests that may wait in each queue; further ones raise OVERLOADED.
-        tell_owners: returns when the owner processes have read the stored heartbeats.
+        capacity: the most requests in each queue; further requests raise OVERLOADED.
+        tell_owners: notifies the owner processes; returns when they have read the heartbeats.
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class Heartbeats:
         return await self._claims.request(did)
 
     async def store(self, heartbeat: Heartbeat, registered_ms: int) -> None:
-        """Store a heartbeat. Return when the owner processes know a change of the availability.
+        """Store a heartbeat. If the availability changes, wait until the owner processes know it.
 
         Args:
             heartbeat: the heartbeat.

@@ -46,7 +46,7 @@ AGENTS_PER_OWNER_MAX: Final = 10_000
 
 # The only spelling of a subnet's id: a UUID in lower case.
 _SUBNET_ID: Final = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-# The check of a larger schema is not cached.
+# The result of a schema check is cached only for schemas up to this size.
 SMALL_SCHEMA_BYTES: Final = 4 * 1024
 
 
@@ -168,7 +168,7 @@ def _canonical_json(card: AgentCard) -> str:
 
 
 def _sealed_hash(card: AgentCard) -> str | None:
-    """Return the hash of a card without its standing bids; None for a card without any."""
+    """Return the hash of a card without its standing bids; None if the card has no bids."""
     whole = card.to_json()
     shown = without_standing_bids(whole)
     return None if shown is whole else hash_text(shown)
@@ -269,7 +269,7 @@ def _small_schema_defect(text: bytes) -> SchemaDefect | None:
 
 
 def check_size(body: Any, written_bytes: int) -> None:
-    """Refuse a registration or a change that exceeds the largest card with its other members.
+    """Refuse a body that is larger than the largest card and the other members together.
 
     The size is checked first, because checking a body of the largest permitted size takes 0.1 s.
 
@@ -313,8 +313,8 @@ def _public_key(card: AgentCard) -> str | None:
 class _Signed:
     """What a card's signature permits to a caller who is neither the owner nor an administrator.
 
-    `is_by_its_key`: the signature is by the agent's key and permits the change instead of
-    ownership. `proof`: how the signature proves the owner of the DID; None if it does not.
+    `is_by_its_key`: the agent's key made the signature, so the caller need not be the owner.
+    `proof`: how the signature proves the owner of the DID; None if it does not prove the owner.
     `revision`: the revision of the stored card against which the signature was checked.
     `is_unchanged`: the card equals the stored card.
     """
@@ -328,9 +328,10 @@ class _Signed:
 def _proof_by_credential(principal: Principal, body: Registration) -> OwnershipProof | None:
     """Return how the caller's credential proves that the DID belongs to the named owner, or None.
 
-    An administrator who names an owner proves it (`OPERATOR`). A caller whose own DID is registered
-    under itself proves it (`OWN_CREDENTIAL`). A DID's signature over the request proves it only for
-    a `did:key`: the key of any other DID comes from the claim that is to be proven.
+    An administrator who names an owner proves the ownership (`OPERATOR`). A caller that registers
+    its own DID as the owner of itself proves it (`OWN_CREDENTIAL`), with one exception: if the
+    credential is a signature of the DID, only a `did:key` is proven. The key of any other DID comes
+    from the claim that is to be proven.
     """
     did = body.acard.parsed.did
     if principal.is_admin and body.owner_did is not None:
@@ -344,9 +345,9 @@ def _proof_by_credential(principal: Principal, body: Registration) -> OwnershipP
 def _by_signature_alone(stored: RowDict | None, body: Registration) -> _Signed:
     """Return what a valid signature over only the card permits, without a card proof.
 
-    Such a card may have been copied from another place, so the signature permits little. If the DID
-    is unregistered, the caller claims it as with an unsigned card. If the card equals the stored
-    card of an active agent, the registration is accepted and changes nothing. Decision
+    The caller may have copied the signed card from another place, so the signature permits little.
+    If the DID is not registered, the caller claims it, as with an unsigned card. If the card equals
+    the stored card of an active agent, the registration is accepted and changes nothing. Decision
     signed-requests-and-claims.
 
     Raises:
@@ -372,8 +373,8 @@ def _by_proof(
     """Return what a valid signature over the card and the card proof permits.
 
     1. Check that the proof was made for this deployment, recently, and with this signing secret.
-    2. Decide whether the key proves the DID. The key of a `did:key` or a `did:web` does. The key of
-       any other DID comes from the card of its first registration, and proves nothing.
+    2. Decide whether the key proves the ownership. The key of a `did:key` or a `did:web` proves it.
+       The key of any other DID comes from the card of its first registration, and proves nothing.
     3. Check that the proof names the expected owner.
 
     Raises:
@@ -407,7 +408,7 @@ async def _signing_keys(
     body: Registration,
     own_key: str | None,
 ) -> tuple[str, ...]:
-    """Return the keys of which one must have signed the card.
+    """Return the keys, one of which must have signed the card.
 
     For a `did:key` this is the key that the DID contains. For an unproven `did:web` with a card
     proof these are the keys of its DID document. Otherwise this is the key in the registry, or the
@@ -434,7 +435,7 @@ async def _signing_keys(
 def _pinned_key(card: AgentCard, key: str, own_key: str | None) -> str | None:
     """Return the key to store in the registry.
 
-    It is the card's key. For a `did:web` whose card has no key it is the key of the signature.
+    It is the card's key. If the card of a `did:web` has no key, it is the key of the signature.
     """
     return key if own_key is None and is_did_web(card.did) else own_key
 

@@ -1,11 +1,10 @@
 """Compares a registered card with the card that the agent itself serves.
 
 Theory of operation: at a registration the replica fetches the agent's card from its endpoint, in
-parallel with the commit. The fetch takes at most `TIMEOUT_S`, so a slow agent delays only its own
-registration, and by no more than that. The egress policy applies to the fetch. The number of
-fetches is limited per owner and minute, and per replica at the same time. Beyond these limits, and
-in bulk registrations, cards are not compared. The result is only shown in the reply of the
-registration.
+parallel with the commit. A slow agent delays only its own registration, by at most `TIMEOUT_S`. The
+egress policy applies to the fetch. The fetches of an owner per minute and the concurrent fetches of
+a replica are limited. Beyond these limits, and in bulk registrations, cards are not compared. The
+result is only shown in the reply of the registration.
 Reference: features.md (Agent cards). Decision registry-and-discovery.
 """
 
@@ -24,7 +23,7 @@ from serve_app.callers.windows import AddressWindows
 
 CARD_PATH: Final = "/.well-known/acard.json"
 TIMEOUT_S: Final = 1.0
-# Fetches per owner and minute, and concurrent fetches of one replica.
+# The most fetches per owner and minute, and the most concurrent fetches of one replica.
 LOOKS_PER_OWNER: Final = 30
 LOOKS_AT_ONCE: Final = 16
 OWNERS_MAX: Final = 4_096

@@ -107,7 +107,7 @@ async def _moved(call: Call, kind: type[DepositStake | WithdrawStake]) -> Reply:
     repeats=Repeats.BY_COMMAND,
 )
 async def slash_stake(call: Call) -> Reply:
-    """Slash what an agent has locked for a node (administrators).
+    """Slash the stake that an agent has locked for a node (administrators).
 
     The slashed credits go to the workflow's payer.
     """
@@ -152,8 +152,8 @@ async def get_stake(call: Call) -> Json:
 async def get_reputation(call: Call) -> Json:
     """Read an agent's reputation.
 
-    It is computed from the outcomes that currently count. Without outcomes it is neutral. For an
-    agent that asks a price, only outcomes of paid work count.
+    The score is computed from the outcomes that currently count. Without outcomes the score is
+    neutral. For an agent that asks a price, only outcomes of paid work count.
     """
     did = call.path_values["did"]
     known = await known_did(call, did)

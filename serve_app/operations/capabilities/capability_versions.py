@@ -87,10 +87,10 @@ _VERSIONS: Final = "/v1/capabilities/{capability_id}/versions"
 async def publish(call: Call) -> Json:
     """Publish a version of a capability.
 
-    1. Check whether the caller may publish, as far as this module can decide that.
+    1. Check whether the caller may publish. The ledger repeats this check in step 4.
     2. Check the schemas.
     3. Check that the schemas keep the compatibility that the version number promises.
-    4. Commit; the ledger decides.
+    4. Commit the version.
     """
     body, services = call.given(VersionPublication), call.services
     rows = await version_rows(services.reader, (body.capability_id,))
@@ -153,7 +153,8 @@ async def _offer_to_lead_with(
         then refuses and says what to do.
 
     Raises:
-        ServiceError: FORBIDDEN: another owner has the line, or an agent that takes precedence.
+        ServiceError: FORBIDDEN: another owner has the line of versions, or another owner's agent
+            takes precedence.
     """
     owner_did = body.owner_did or call.caller.did
     services = call.services
@@ -343,9 +344,9 @@ async def _line(call: Call, capability_id: str) -> list[RowDict]:
 def _neighbours(
     version: Version, versions: Sequence[PublishedVersion]
 ) -> tuple[Version | None, Version | None]:
-    """Return the previous and the next version of a new version; None where there is none.
+    """Return the versions before and after a new version; None where no version exists.
 
-    The next version is None too if its number permits breaking changes of the new version.
+    The later version is None too if its number permits changes that break the new version.
     """
     others = [one.version for one in versions]
     before = max((one for one in others if one < version), default=None)
@@ -454,7 +455,7 @@ Headers = tuple[tuple[bytes, bytes], ...]
 
 # A deprecated version is served for at least so many months after its deprecation.
 SUNSET_MONTHS: Final = 12
-# The most different version ranges of a manifest that are checked for deprecated versions.
+# The largest number of distinct version ranges of a manifest that are checked for deprecation.
 WARNED_MAX: Final = 16
 
 
@@ -482,10 +483,10 @@ def deprecation_headers(row: RowDict) -> Headers:
 async def manifest_warnings(call: Call) -> Headers:
     """Return the deprecation headers of a publish whose nodes would get deprecated versions.
 
-    A node's range means its preferred version, which is deprecated only if all versions in the
-    range are. If several such versions are deprecated, the headers are those of the version that
-    was deprecated first. A manifest without "@" is not searched. The publish is already committed,
-    so a failed read gives no headers.
+    The preferred version in a node's range is checked. It is deprecated only if all versions in the
+    range are deprecated. If the versions of several nodes are deprecated, the headers are those of
+    the version that was deprecated first. A manifest without "@" is not searched. A failed read
+    gives no headers, because the publish may be committed already.
     """
     if b"@" not in call.body:
         return ()

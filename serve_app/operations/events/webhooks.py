@@ -1,9 +1,9 @@
 """Webhooks: create, change, test and delete them, and list their deliveries.
 
-A webhook is bound to the credential with which its owner last created, changed or enabled it. When
-this credential ends, the webhook is paused: otherwise events would still go to an address that was
-chosen with a revoked key. Only changes that an administrator makes to another owner's webhook are
-audited.
+A webhook is bound to the credential with which its owner created it, or last changed or enabled it.
+When this credential ends, the webhook is paused. Otherwise events would still go to an address that
+was chosen with a revoked key. Only changes that an administrator makes to another owner's webhook
+are audited.
 Reference: features.md (Webhooks).
 """
 
@@ -73,7 +73,7 @@ async def check_webhook_url(call: Call, url: str) -> None:
 def check_publish_url(url: str | None, egress_allow: Sequence[str]) -> None:
     """Refuse a `webhookUrl` that is not valid or whose host is a denied IP address.
 
-    Host names are not resolved here; their addresses are checked at each connect.
+    Host names are not resolved here. Each connection checks the address of its host.
 
     Raises:
         ServiceError: INVALID_MANIFEST.
@@ -245,7 +245,7 @@ async def list_deliveries(call: Call) -> Json:
     repeats=Repeats.BY_REPLY_ALONE,
 )
 async def redeliver(call: Call) -> Json:
-    """Send a delivery again that has ended, with the same id."""
+    """Send an ended delivery again, with the same id."""
     webhook_id, delivery_id = call.path_values["webhook_id"], call.path_values["delivery_id"]
     row = await _own(call, webhook_id)
     services = call.services
@@ -285,7 +285,8 @@ def _check_enabled(row: RowDict) -> None:
 def _made_with(call: Call) -> dict[str, Any]:
     """Return the columns that bind a webhook to the caller's credential.
 
-    They name the API key or the DID's key that can be revoked, and the credential's expiry.
+    They have the id of the API key, or the DID's signing key if it can be replaced. They also have
+    the credential's expiry.
     """
     caller, key_id = call.caller, None
     # The key of a did:key cannot be replaced, so the column stays empty.

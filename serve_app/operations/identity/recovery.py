@@ -49,7 +49,7 @@ async def set_guardians(call: Call) -> Json:
         delay_hours=body.delay_hours,
     )
     await call.commit(command)
-    # The row is missing if the agent has passed to another owner meanwhile.
+    # The row is missing if the agent has got another owner meanwhile.
     row = found(await _guardians(call, did), f"the guardians of {did[:255]}")
     return {"success": True, "id": did, **_guardians_record(row)}
 
@@ -238,9 +238,10 @@ def _signers(row: RowDict) -> frozenset[str]:
 
 
 async def _keys_of(call: Call, dids: Collection[str]) -> dict[str, str]:
-    """Return the current keys of DIDs: of a `did:key` the key in the DID, else the registered key.
+    """Return the current keys of DIDs.
 
-    A DID without a key is missing in the result.
+    The key of a `did:key` is the key in the DID. The key of any other DID is its registered key. A
+    DID without a key is missing in the result.
     """
     keys = await current_keys(call.services.reader, dids) if dids else {}
     return {**keys, **{did: key for did in dids if (key := key_of_did(did)) is not None}}
@@ -250,7 +251,7 @@ def _record(row: RowDict) -> dict[str, Any]:
     request_id, did, new_key = str(row["id"]), row["agent_did"], row["new_key"]
     completes_at = None
     if row["status"] == "waiting":
-        # An estimate as of now: time in which the service is not ready is added to the delay.
+        # This is an estimate: the delay is extended by any time in which the service is not ready.
         completes_at = iso_time(row["waiting_ms"] + row["delay_ms"])
     return shown(
         Recovery,

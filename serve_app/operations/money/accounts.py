@@ -113,7 +113,7 @@ async def get_escrow(call: Call) -> Json:
 async def get_budget(call: Call) -> Json:
     """Read a workflow's budget.
 
-    Without a budget in the manifest, the budget is the held estimate.
+    If the manifest has no budget, the hold counts as the budget.
     """
     stored = await paid_workflow(call, call.path_values["workflow_id"])
     escrow = await call.services.reader.escrow(stored.id)
@@ -122,7 +122,8 @@ async def get_budget(call: Call) -> Json:
     budget_micro = read_stored_manifest(row["manifest"]).budget_micro
     most = stored.row["hold_micro"] if budget_micro is None else budget_micro
     spent = stored.row["spent_micro"]
-    # The maximum and the rest are rounded down to cents; the spent amount is rounded up.
+    # The maximum and the remaining amount are rounded down to cents. The spent amount is rounded
+    # up.
     return shown(
         Budget,
         stored.row,
@@ -235,6 +236,6 @@ async def read_check(call: Call) -> Json:
     "POST", "/v1/ledger/check", scope=ADMIN, reply=BooksRequested, repeats=Repeats.IGNORED
 )
 async def request_check(call: Call) -> Json:
-    """Request a check of the books; it starts when the running one has ended."""
+    """Request a check of the books; it starts when the running check has ended."""
     requested_ms = await call.services.gateway.ask_timekeeper("check_books")
     return {"success": True, "requestedAt": iso_ms(requested_ms)}

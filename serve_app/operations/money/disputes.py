@@ -43,7 +43,7 @@ OPERATIONS = Operations("disputes", "ledger")
 
 @dataclass(frozen=True, slots=True)
 class _Subject:
-    """The subject of a dispute: the accused DID, the workflow and the node, as far as named."""
+    """The subject of a dispute. A part that the dispute does not name is None."""
 
     workflow_id: str | None
     respondent_did: str | None
@@ -151,7 +151,7 @@ async def _subject(call: Call, body: DisputeRequest) -> _Subject:
 
 
 def _accused_agent(stored: StoredWorkflow, nodes: list[RowDict], accused: str | None) -> str | None:
-    """Return the agent that the payer accuses: the named agent, or the only agent, or None.
+    """Return the agent that the payer accuses: the named agent, else the only agent, else None.
 
     Raises:
         ServiceError: INVALID_REQUEST: the named DID is not an agent of the disputed nodes.

@@ -1,4 +1,6 @@
-"""Invoices of a payer's payments in a period or for a workflow. Administrators settle them.
+"""Invoices of a payer's payments in a period or for a workflow: issue, read, and settle them.
+
+Administrators settle an invoice as paid or void.
 
 Reference: money.md (Invoices); decision refunds-disputes-invoices-quotas.
 """
@@ -40,7 +42,7 @@ from serve_app.http.lists import id_after, listed, page_of
 from serve_app.operations.views import iso_time, shown
 from serve_app.operations.whose import paid_workflow
 
-# How often an invoice is added up when other commits interfere.
+# The most tries to add up and commit an invoice while other commits interfere.
 STALE_TRIES: Final = 5
 STALE_PAUSE_S: Final = 0.05
 
@@ -85,8 +87,8 @@ async def _standing_or_issued(
 
     Args:
         call: the request.
-        lock: the payer's lock, acquired. This function releases it, because it continues when the
-            client has disconnected and the handler has ended.
+        lock: the payer's mutex, already acquired. This function releases the mutex, because the
+            function continues after the client has disconnected and the handler has ended.
         payer_did: the payer.
         period: start and end of the period, Unix milliseconds; (0, 0) for a workflow.
         workflow_id: the workflow; None for a period.
@@ -108,7 +110,7 @@ async def _standing_or_issued(
 async def _issue(
     call: Call, payer_did: str, period: tuple[int, int], workflow_id: str | None
 ) -> RowDict:
-    """Add up an invoice and commit it. Retry if another commit came between the two steps."""
+    """Add up an invoice and commit it. Retry if another commit comes between these two steps."""
     services = call.services
     empty = CreateInvoice(
         invoice_id=services.new_id(),
@@ -203,7 +205,7 @@ async def _readable(call: Call) -> RowDict:
 
 
 async def _paid_workflow(call: Call, body: InvoiceRequest, workflow_id: str) -> tuple[str, str]:
-    """Return the id and the payer of a workflow that the caller may have invoiced.
+    """Return the id and the payer of a workflow for which the caller may request an invoice.
 
     Raises:
         ServiceError: INVALID_REQUEST or NOT_FOUND.

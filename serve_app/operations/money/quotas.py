@@ -1,7 +1,7 @@
 """Quotas: limits of what a payer may publish. Operators set them, payers read and check them.
 
-The check here is only advice. The ledger enforces a quota when it moves a budget into escrow
-(`ledger/features/quotas.py`). Reference: money.md (Quotas), http.md (Request limits).
+The operation `check_quota` only predicts. The ledger enforces a quota when it moves a budget into
+escrow (`ledger/features/quotas.py`). Reference: money.md (Quotas), http.md (Request limits).
 """
 
 from __future__ import annotations

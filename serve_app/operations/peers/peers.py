@@ -1,4 +1,4 @@
-"""Peers: add and remove them, take heartbeats, show routes, trust events, statements and balances.
+"""Peers: add and remove peers, store their heartbeats, read routes, trust events and statements.
 
 Reference: features.md (Peers, Routing between regions); money.md (Work of peers).
 """
@@ -151,7 +151,7 @@ async def remove(call: Call) -> Json:
 async def take_heartbeat(call: Call) -> Json:
     """Store a heartbeat of a peer.
 
-    A signed heartbeat needs no credential: the signature is checked, and the reply has the signed
+    A signed heartbeat needs no credential: its signature is checked. The reply to it has the signed
     heartbeat of this deployment. For an unsigned heartbeat the caller needs `federation:admin`.
     """
     if len(call.body) > HEARTBEAT_BYTES_MAX:
@@ -260,7 +260,7 @@ log = logging.getLogger("callboard.peers")
     reply=Statement,
 )
 async def statement(call: Call) -> Json:
-    """List the orders at a peer that ended in a month, with what was paid for them."""
+    """List the orders at a peer that ended in a month, with the payments for them."""
     query = call.given(StatementQuery)
     page, row = page_of(call, query), await _known_peer(call)
     month, start_ms, end_ms = _month(call, query.month)
@@ -282,7 +282,7 @@ async def statement(call: Call) -> Json:
 
 @OPERATIONS.add("GET", "/v1/federation/peers/{peer_id}/balance", scope=FEDERATE, reply=PeerBalance)
 async def balance(call: Call) -> Json:
-    """Read what the clearing account holds, and what this deployment has at the peer."""
+    """Read the balance of the clearing account, and this deployment's balance at the peer."""
     row, reader = await _known_peer(call), call.services.reader
     held = await reader.balance(row["clearing_did"])
     own: list[Any] = [None, None]

@@ -64,7 +64,7 @@ _ID: Final = re.compile(r"rcpt_([1-9][0-9]{0,18})", re.ASCII)
     other_media_type=JOSE,
 )
 async def get(call: Call) -> Reply:
-    """Read a receipt by its id, or list those of an agent by its DID, newest first."""
+    """Read a receipt by its id, or list the receipts of an agent by its DID, newest first."""
     asked = call.path_values["receipt"]
     if asked.startswith("did:"):
         is_own = call.may((asked,)) or await owns_agent(call, asked)
@@ -168,7 +168,7 @@ async def _signed(call: Call, rows: list[RowDict], most: int = 1) -> Reply | Non
 
     Args:
         call: the request.
-        rows: the rows of the receipts; they get the signature and the signed body.
+        rows: the rows of the receipts. The signature and the signed body are added to the rows.
         most: the most receipts in the reply.
 
     Returns:

@@ -1,10 +1,10 @@
 """The audit chain: list, read, prove, verify and export audit entries.
 
 A caller sees a complete entry if the caller is a party of it or has `audit:all`, or if the entry
-names a signing key. Of any other entry the caller sees only `id`, `eventType` and `hash`, which
-show the places of the caller's own entries in the chain. A list with a filter omits such entries:
-the filter would disclose their hidden members. Proofs contain only hashes, so every reader of the
-log may read all proofs.
+names a signing key. Of any other entry the caller sees only `id`, `eventType` and `hash`, to check
+the positions of the caller's own entries in the chain. A list with a filter omits the entries that
+the caller may not see completely: the filter would disclose their hidden members. Proofs contain
+only hashes, so every reader of the log may read all proofs.
 Reference: money.md (Audit chain, Checkpoints, Verifying the chain). Decision audit-chain.
 """
 
@@ -56,8 +56,8 @@ PAGE_MAX: Final = 1_000
 async def list_entries(call: Call) -> Json:
     """List audit entries, newest first.
 
-    With a filter, a page may be empty and have a `nextCursor`: a page reads a limited number of
-    entries.
+    With a filter, a page may be empty and still have a `nextCursor`, because the search for a page
+    reads a limited number of entries.
     """
     query = call.given(AuditQuery)
     page = page_of(call, query, default=100, most=PAGE_MAX)
@@ -158,7 +158,7 @@ async def prove_inclusion(call: Call) -> Json:
     errors=(ErrorCode.NOT_FOUND,),
 )
 async def prove_consistency(call: Call) -> Json:
-    """Prove that the audit log continues an older state of it."""
+    """Prove that the audit log continues an older state of the log."""
     query = call.given(ConsistencyQuery)
     size = await _tree_size(call, query.to_size)
     if query.from_size > size:
@@ -230,7 +230,7 @@ def _line(row: Row, *, is_whole: bool) -> bytes:
 
 
 async def _tree_size(call: Call, size: int | None) -> int:
-    """Return the requested size of the Merkle tree; by default that of the newest checkpoint.
+    """Return the requested size of the Merkle tree; default: the size of the newest checkpoint.
 
     Raises:
         ServiceError: NOT_FOUND: no checkpoint covers the size.

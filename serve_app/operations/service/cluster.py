@@ -23,9 +23,9 @@ from ledger.features.shards import ChangeMember
 from serve_app.http.calls import Call, Json, Operations, not_found
 from serve_app.operations.views import shown
 
-# How often the members of a machine are read. After each read, members in another state are
-# changed. If the last read still finds such members, they are changed too, but the request is
-# refused.
+# How often the members of a machine are read. After each read, the members that are not yet in the
+# requested state are changed. If the last read still finds such members, they are changed too, but
+# the request is refused.
 LOOKS_MAX: Final = 4
 
 OPERATIONS = Operations("cluster")

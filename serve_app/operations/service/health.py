@@ -57,9 +57,9 @@ def operations(version: str, described: Sequence[Operation]) -> Operations:
     @get("/ready", reply=Readiness, is_health=True)
     async def ready(call: Call) -> Reply:
         """Return whether this replica serves requests."""
-        # For load balancers: only whether this replica can serve. `/health` reports parts that
-        # restart elsewhere in the cluster. Taking every replica out for such a part would help no
-        # client.
+        # Load balancers read this reply. It covers only this replica. `/health` also covers
+        # processes on other machines. If such a process restarts, a load balancer must not remove
+        # all replicas.
         is_ready = await call.services.gateway.is_ready()
         body = {"status": "ready" if is_ready else "not ready", "version": version}
         return Reply(body, status=200 if is_ready else 503)

@@ -1,9 +1,10 @@
 """API keys: create, list, rotate and revoke them.
 
-Only the hash of a key is stored. The secret is shown once, in the reply of the creation, and again
-only to a repeat of this request (decision idempotent-requests). A key that was created with another
-key is derived from it: it has no further scopes, expires no later, and ends with that key. A
-rotation keeps the key's id, its rights and the keys derived from it. Decision permissions-and-keys.
+Only the hash of a key is stored. The secret is shown in the reply to the creation. A repeat of this
+request with the same credential gets the same reply (decision idempotent-requests). A key that was
+created with another key is derived from this parent key. A derived key has no scopes that its
+parent lacks, expires no later than its parent, and ends with its parent. A rotation keeps the key's
+id, its rights and its derived keys. Decision permissions-and-keys.
 """
 
 from __future__ import annotations
@@ -102,7 +103,7 @@ async def create(call: Call) -> Json:
     "POST", "/v1/keys/{key_id}/rotate", body=KeyRotation, is_body_optional=True, reply=KeyRotated
 )
 async def rotate(call: Call) -> Json:
-    """Rotate the secret of an API key; the new one is shown once."""
+    """Rotate the secret of an API key; the new secret is shown once."""
     key_id = call.path_values["key_id"]
     row = await call.services.reader.api_key(key_id)
     if row is None or row["revoked_ms"] is not None or not call.may((row["owner_did"],)):
@@ -127,12 +128,12 @@ async def rotate(call: Call) -> Json:
 
 
 def _check_rotates(call: Call, row: RowDict) -> None:
-    """Refuse a caller that would gain rights by the new secret of a key.
+    """Refuse a rotation whose caller would gain rights by the new secret.
 
-    A key may be rotated with the key itself, by an administrator, or with an access token or a
-    signature of its owner that has all scopes of the key and expires no earlier. Another API key of
-    the owner may revoke the key but not rotate it: the holder could use the new secret after the
-    other key has ended.
+    A key may be rotated with the key itself or by an administrator. It may also be rotated with an
+    access token or a signature of its owner that has all scopes of the key and expires no earlier.
+    The owner's other API keys may revoke the key but not rotate it. Otherwise the holder of such a
+    key could use the new secret after that key has ended.
 
     Raises:
         ServiceError: FORBIDDEN.
@@ -203,10 +204,10 @@ def _scopes(call: Call, body: KeyRequest) -> tuple[str, ...]:
 def _rates(
     call: Call, body: KeyRequest, maker: Principal | None
 ) -> tuple[str, dict[str, int] | None]:
-    """Return the rate class and the own rate limits of the new key.
+    """Return the rate class and the rate limits of the new key; None for the default limits.
 
-    Only an administrator may set them. Without own limits, a derived key gets the limits of the
-    credential that it is derived from.
+    Only an administrator may set them. If the body sets no limits, a derived key gets the limits of
+    the credential that it is derived from.
 
     Raises:
         ServiceError: INSUFFICIENT_SCOPE.

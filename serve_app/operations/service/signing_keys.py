@@ -52,8 +52,8 @@ async def describe(call: Call) -> Json:
 async def rotate(call: Call) -> Json:
     """Rotate the signing key of the deployment.
 
-    The key of the setting `signing_key` becomes the signing key if it was never in use; otherwise
-    a new key does. The rotation is recorded in the audit chain and signed by the previous key.
+    If the key of the setting `signing_key` was never in use, it becomes the signing key. Otherwise
+    a new key is created. The rotation is recorded in the audit chain, signed by the previous key.
     """
     settings, reader = call.services.settings, call.services.reader
     former = await read_signing_key(reader, settings.deployment_keys)

@@ -1,4 +1,4 @@
-"""Streams of audit entries: of one workflow, or of all entries that the caller may see.
+"""Event streams of the audit entries of one workflow, or of all entries that the caller may see.
 
 Reference: features.md (Streams).
 """
@@ -56,7 +56,7 @@ async def stream_workflow(call: Call) -> Reply:
     media_type=EVENT_STREAM,
 )
 async def stream_events(call: Call) -> Reply:
-    """Stream new audit entries of which the caller is a party; with `audit:all`, of all."""
+    """Stream new audit entries of which the caller is a party; with `audit:all`, all entries."""
     query = call.given(EventsQuery)
     after = _last_event_id(call, query)
     if after is None:

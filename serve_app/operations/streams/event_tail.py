@@ -2,9 +2,9 @@
 
 Theory of operation: while a stream is open, one task of the replica reads the new audit entries for
 all streams every 200 ms, and caches the last pages. A stream stores only its position in the log.
-It takes its next entries from the cached page that covers its position. If that page was dropped,
-or was read before the stream was opened, the stream reads its entries from the database. So a slow
-client uses no memory of the replica and delays no other client.
+The stream takes its next entries from the cached page that covers its position. If that page was
+dropped, or was read before the stream was opened, the stream reads its entries from the database.
+So a slow client uses no memory of the replica and delays no other client.
 Reference: features.md (Streams).
 """
 
@@ -28,12 +28,12 @@ POLL_S: Final = 0.2
 # The wait after a failed read.
 AWAY_S: Final = 1.0
 COMMENT_S: Final = 15.0
-# A page has at most 256 KiB of entries, or one larger entry.
+# The most cached pages. A page has at most 256 KiB of entries, or one larger entry.
 PAGES_MAX: Final = 32
-# If there are more new entries, the task skips them, and each stream reads its entries itself.
+# If more entries than this are new, the task skips them, and each stream reads its own entries.
 BEHIND_MAX: Final = 10 * PAGE_ENTRIES
-# Streams that may read from the database at the same time. The bound leaves most connections to
-# other reads.
+# The most streams that read from the database at the same time. Most connections to the database
+# stay available for other reads.
 READING_MAX: Final = 2
 # The head has the id of the position at which the stream begins. A client that reconnects before
 # its first event resumes there.
@@ -82,8 +82,8 @@ class EventTail:
     async def next_of(self, stream: EventStream, until_s: float) -> tuple[list[RowDict], int]:
         """Return a stream's next entries, and the id of the entry up to which the log was read.
 
-        Without new entries, wait for them. Return no entries if the wait ended, so that the caller
-        calls again.
+        Without new entries, wait until new entries may exist, at most until `until_s`. Then return
+        no entries, so that the caller calls again.
 
         Args:
             stream: the stream.
@@ -120,7 +120,7 @@ class EventTail:
         self._pages.clear()
 
     async def _read(self) -> bool:
-        """Store a page of new entries and wake the streams. Return whether more entries exist."""
+        """Cache a page of new entries and wake their streams. Return whether more entries exist."""
         newest, after = await newest_entry_id(self.reader()), self._position
         if newest <= after:
             return False

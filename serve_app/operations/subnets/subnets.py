@@ -42,9 +42,9 @@ from serve_app.http.calls import Call, Json, Operations, found, invalid
 from serve_app.http.lists import id_after, listed, page_of
 from serve_app.operations.views import shown
 
-# The most subnets of a page; a subnet may have 200 members.
+# The most subnets of a page. It is small, because a subnet may have 200 members.
 ROWS_MAX: Final = 20
-# The body member that each type of policy requires. `_check_members` refuses most other members.
+# The body member that each type of policy requires.
 _NEEDED: Final = {
     PolicyType.ALLOW_CAPABILITY: "capability",
     PolicyType.DENY_CAPABILITY: "capability",
@@ -123,10 +123,10 @@ async def remove_subnet(call: Call) -> Json:
     "POST", "/v1/federation/subnets/{subnet_id}/members", body=MemberRequest, reply=MemberChanged
 )
 async def add_member(call: Call) -> Json:
-    """List a DID in a subnet, or join it.
+    """List a DID in a subnet, or join the subnet.
 
-    If the caller owns the subnet, the DID is listed. The caller's own DID and the caller's agents
-    join.
+    If the caller owns the subnet, the DID is listed. If the DID is the caller's own DID or one of
+    the caller's agents, it joins.
     """
     subnet_id, did = call.path_values["subnet_id"], call.given(MemberRequest).member_did
     command = AddSubnetMember(subnet_id=subnet_id, member_did=did)
@@ -138,7 +138,7 @@ async def add_member(call: Call) -> Json:
     "DELETE", "/v1/federation/subnets/{subnet_id}/members", query=MemberQuery, reply=MemberChanged
 )
 async def remove_member(call: Call) -> Json:
-    """Remove a DID from a subnet, or leave it."""
+    """Remove a DID from a subnet, or leave the subnet."""
     subnet_id, did = call.path_values["subnet_id"], call.given(MemberQuery).member_did
     command = RemoveSubnetMember(subnet_id=subnet_id, member_did=did)
     await call.commit(command, until_known=True)
@@ -196,7 +196,7 @@ async def remove_policy(call: Call) -> Json:
 def _check_members(body: PolicyRequest) -> None:
     """Refuse a policy that lacks the member of its type, or has a member of another type.
 
-    A rate limit may also name a capability.
+    Any policy that is not about a region may also name a capability.
 
     Raises:
         ServiceError: INVALID_REQUEST with all problems.

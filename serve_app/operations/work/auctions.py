@@ -1,8 +1,8 @@
 """Auctions of nodes: reading an auction, and bidding.
 
-While an auction is open, its terms are shown; when it is closed, also its bids. The payer,
-administrators, and callers whose agent offers the capability or has bid may see an auction. A
-standing bid is shown only to its agent, the agent's owner and administrators.
+The payer, administrators, and callers whose agent offers the capability or has bid may see an
+auction. They see the bids of a round only after the round is closed. A standing bid is shown only
+to its agent, the agent's owner and administrators.
 Reference: money.md (Auctions). Decision auctions.
 """
 
@@ -138,8 +138,8 @@ async def keep_bid(
 async def _check_bidder(call: Call, agent_did: str, capability_id: str) -> None:
     """Refuse a bid for an agent of another owner, or for an agent without the capability.
 
-    The ledger also checks this, but only after it has looked for an earlier bid of the agent. Its
-    refusal could therefore disclose to any caller that the agent has bid.
+    The ledger makes the same check, but only after it has looked for an earlier bid of the agent.
+    So the ledger's refusal could disclose to any caller that the agent has bid.
 
     Raises:
         ServiceError: FORBIDDEN; INVALID_REQUEST.
@@ -169,7 +169,7 @@ async def _committed(call: Call, command: PlaceBid | KeepBid) -> dict[str, Any]:
 
 
 def _received(command: PlaceBid | KeepBid, received_ms: int) -> dict[str, Any]:
-    """Return the members of a reply that describe a bid, counted or not."""
+    """Return the members of a reply that describe a bid."""
     stake_micro = command.stake_offered_micro
     return {
         "ok": True,
@@ -187,7 +187,7 @@ def _received(command: PlaceBid | KeepBid, received_ms: int) -> dict[str, Any]:
 async def may_bid(call: Call, workflow_id: str, node: str, capability_id: str) -> bool:
     """Return whether the caller may see the auction of a node.
 
-    The payer and administrators may, and callers whose agent offers the capability or has bid.
+    The payer, administrators, and callers whose agent offers the capability or has bid may see it.
     """
     head = await call.services.reads.head(workflow_id, call.caller.did)
     payers = (head.workflow.payer_did,) if head is not None else ()

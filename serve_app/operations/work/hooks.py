@@ -1,7 +1,7 @@
 """Hooks: a call of a hook's URL starts a run of its trigger.
 
-The URL is the only credential, so refusals disclose nothing about the owner's money. A repeat of a
-refused delivery is refused too. The owner finds the reason in the trigger's runs.
+A caller needs no API key, so refusals disclose nothing about the owner's money. A repeat of a
+refused delivery is refused too. The trigger's owner finds the reason in the list of its runs.
 Reference: features.md (Triggers).
 """
 
@@ -63,7 +63,8 @@ async def call_hook(call: Call) -> Reply:
 
     1. Find the trigger.
     2. Check the signature if the trigger requires one.
-    3. If the delivery has started a run before, skip step 4, also if the trigger is paused.
+    3. If the delivery has already started a run, skip step 4. Otherwise refuse it if the trigger is
+       not active.
     4. Count the new delivery against the trigger's rate limit.
     5. Publish the run. A repeated delivery gets the first reply. The ledger refuses a different
        body under the same delivery id.
@@ -168,7 +169,7 @@ async def _has_started(call: Call, run: TriggerRun) -> bool:
     """Return whether a delivery has started a run.
 
     Raises:
-        ServiceError: CONFLICT: its run was refused.
+        ServiceError: CONFLICT: the run of this delivery was refused.
     """
     known = await run_row(call.services.reader, run.trigger_id, run.key)
     if known is not None and known["status"] != RunStatus.STARTED:

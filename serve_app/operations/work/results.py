@@ -1,6 +1,6 @@
-"""Serves `POST /v1/workflows/nodeResult`, which submits a result, and the read of one result.
+"""Serves the submission of a result (`POST /v1/workflows/nodeResult`) and the read of a result.
 
-To submit a result an agent needs no API key: the unguessable `resultId` of the dispatch is the
+An agent needs no API key to submit a result: the unguessable `resultId` of the dispatch is the
 credential. The payer, administrators and the node's agent may read a result.
 Reference: features.md (Dispatch), money.md (Settlement); decision messages-and-large-values.
 """
@@ -51,10 +51,11 @@ from serve_app.http.repeats import once
 
 OPERATIONS = Operations("workflows")
 
-# The tokens of so many recent attempts are recognised. The result of an earlier attempt then gets a
-# refusal that says that the result is late.
+# The number of recent attempts of a node whose tokens are recognised. A result of a recognised
+# earlier attempt gets a refusal that says that the result is late.
 ATTEMPTS_KNOWN_MAX: Final = 256
-# The most bytes of a name's JSON text. The bound leaves room for names written with escapes.
+# The most bytes of the JSON text of each member in `_Names`. The bound permits long names that are
+# written with escapes.
 _NAME_BYTES_MAX: Final = 16 * 1024
 
 
@@ -105,7 +106,8 @@ async def node_result(call: Call) -> Reply:
     """Submit the result of a dispatch that the agent accepted earlier.
 
     1. Count the call under its address, before anything is parsed.
-    2. Find the dispatch of the token. Parse only the names, because the sender may be a stranger.
+    2. Find the dispatch that the token belongs to. Parse only the members that identify the
+       dispatch, because the sender is not authenticated yet.
     3. Count the call under its agent. If the agent is within its limit, undo the count of the
        address, because many agents may share an address.
     4. Judge the result by the same rules as a synchronous reply.
@@ -140,7 +142,8 @@ async def _taken(
     4. If the owner refuses because the workflow has ended, read the node again: this result may
        have been stored meanwhile and have ended the workflow. Then reply that it is a repeat.
 
-    A repeat is refused if the payer has ended and paid the attempt (money.md, Task settlement).
+    A repeat is refused if the payer has ended and paid the attempt by a settlement (money.md, Task
+    settlement).
     """
     node = sent.node
     if _is_stored(node, sent):  # 1
@@ -264,15 +267,15 @@ def is_token(
 ) -> bool:
     """Return whether a token belongs to the attempt or the verification with this number.
 
-    `row["key_version"]` is the version of the deployment keys of the newest attempt. For other
-    attempts and for verifications every version is tried.
+    `row["key_version"]` is the version of the deployment key that made the token of the newest
+    attempt. For earlier attempts and for verifications, every version is tried.
 
     Args:
         keys: the deployment keys.
         row: the node's row.
         number: the number of the attempt or of the verification.
         token: the token to check.
-        is_verification: whether `number` is a verification.
+        is_verification: whether `number` is the number of a verification.
     """
     is_open = not is_verification and number == row["attempt"]
     newest = row["key_version"]  # 0 before the first attempt.
@@ -337,8 +340,8 @@ async def _judged(
 ) -> HandedInResult | HandedInFailure:
     """Judge a result by the same rules as a synchronous reply.
 
-    A large result is judged in the value process. There the turns go round by owners of agents, not
-    by agents, because an owner may have any number of agents.
+    A large result is judged in the value process. Its queue serves the owners of agents in turn. It
+    does not serve the agents in turn, because an owner may have any number of agents.
 
     Raises:
         ServiceError: INVALID_REQUEST if the agent can correct the result and submit it again;
@@ -378,7 +381,7 @@ async def _judged(
 async def _successful(
     call: Call, workflow_id: str, sent: _Dispatched, result: HandedInResult
 ) -> NodeResultRequest:
-    """Return the request for a successful result. A large result is stored and referred to."""
+    """Return the request for a successful result. A large result is stored under its hash first."""
     services, text = call.services, result.text
     is_large = len(text) > RESULT_INLINE_BYTES_MAX
     return NodeResultRequest(

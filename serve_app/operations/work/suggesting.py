@@ -1,9 +1,10 @@
 """Suggests a workflow: drafts a manifest, ready to publish, from a description in plain language.
 
-`core/planning` plans the draft from the capabilities that agents offer. A dry run of the draft then
-shows that publish accepts it, what it would cost, and which nodes have no available agent. Nothing
-is stored. If the deployment has a language model, the model's draft is preferred. If the model
-gives no usable draft, the draft that matches words is returned.
+`core/planning` drafts a workflow: it matches the words of the description with the capabilities
+that agents offer. A dry run of the draft then shows that publish accepts the draft, what the
+workflow would cost, and which nodes have no available agent. Nothing is stored. If the deployment
+has a language model, the model's draft is preferred. If the model gives no usable draft, the draft
+by word matching is returned.
 Reference: features.md (Planning); decision planning.
 """
 
@@ -33,16 +34,16 @@ from serve_app.operations.work.publishing import publish_request
 
 T = TypeVar("T")
 
-# Dry runs of one draft. A refused dry run lists at most 20 problems, so correcting all mappings may
-# need many tries. After some tries all mappings are therefore left out. The last try is for the
-# cost limit, which publish checks after the mappings.
+# The most dry runs of one draft. A refused dry run lists at most 20 problems, so correcting all
+# mappings may need many tries. When `_TRIES_WITHOUT_MAPPINGS` tries are left, all mappings are
+# removed. The last try is for the cost limit, which publish checks after the mappings.
 TRIES_MAX: Final = 6
 _TRIES_WITHOUT_MAPPINGS: Final = 2
-# Characters of a description that the search uses. With the related words that `widened` adds, the
-# search text has at most `DESCRIPTION_MAX` characters.
+# The search uses so many characters of a description. Together with the related words that
+# `widened` adds, the search text has at most `DESCRIPTION_MAX` characters.
 _SAID_CHARS_MAX: Final = DESCRIPTION_MAX - ADDED_CHARS_MAX - 1
-# Searched together with the names of missing inputs: most chains that produce an input begin with a
-# fetch.
+# This word is added to the search for missing inputs, because most chains that produce an input
+# begin with a fetch.
 _BEGINNING: Final = "fetch"
 
 OPERATIONS = Operations("workflows")
@@ -77,12 +78,12 @@ async def suggest(call: Call) -> Json:
 
 
 async def _draft_by_words(call: Call, description: str) -> tuple[Plan, list[Offer]]:
-    """Return the draft that matches words, and the offers that were found for it."""
+    """Return the draft by word matching, and the offers that were found for the draft."""
     planned = partial(plan, description, nodes_max=call.services.settings.nodes_max)
     found = await _offers(call, widened(description[:_SAID_CHARS_MAX]))
     draft = await _in_thread(call, partial(planned, found))
-    # A capability that produces a missing input may have nothing in common with the description
-    # except the name of the input. So a second search uses the names of the missing inputs.
+    # A capability that produces a missing input may share no word with the description. So a second
+    # search uses the names of the missing inputs.
     missing = " ".join(name for names in draft.open_inputs().values() for name in names)
     if missing:
         known = {offer.capability_id for offer in found}
@@ -107,7 +108,7 @@ async def _try_out(call: Call, draft: Plan) -> PublishReply:
 
 
 async def _in_thread(call: Call, work: Callable[[], T]) -> T:
-    """Run work of some milliseconds in the thread for large manifests, one job per caller."""
+    """Run work that takes some milliseconds in the compiler thread, one job per caller."""
     return await in_thread(call.account, IN_LOOP_BYTES_MAX + 1, work)
 
 

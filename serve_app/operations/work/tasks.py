@@ -1,7 +1,7 @@
 """Tasks: a task is a simplified view of a workflow, usually of one node.
 
-Publishing, running and paying a task are done by its workflow. This module moves no money. Every
-workflow has a task id and can be read as a task.
+A task is published, run and paid as a workflow. This module moves no money. Every workflow has a
+task id and can be read as a task.
 Reference: features.md (Workflows); decisions registry-and-discovery and http-edge.
 """
 
@@ -77,8 +77,8 @@ OPERATIONS = Operations("tasks", "workflows")
 async def publish(call: Call) -> Reply:
     """Publish a task: one node, described in words.
 
-    The description may begin with the capability in brackets. Otherwise the capability is searched
-    by the description.
+    The description may begin with the capability in brackets. Otherwise a search with the
+    description selects the capability.
     """
     body = call.given(TaskRequest)
     capability_id, text = await _capability(call, body.description)
@@ -163,11 +163,11 @@ async def bid(call: Call) -> Json:
 async def settle(call: Call) -> Json:
     """Settle a task, once.
 
-    1. Check that the payouts are at most the held amount and go to the task's agents. Wait a short
-       time until an agent accepts the task.
+    1. Check that the payouts are at most the unspent part of the hold and go to the task's agents.
+       Wait a short time until an agent accepts the task.
     2. If an agent has accepted the task but delivered no result, pay the agent now. This ends the
-       task. If the agent is paid by tokens, the body must name the amount. An agent that has
-       delivered was paid with its result; a higher payout is refused.
+       task. If the agent is paid by tokens and has reported none, the body must name the amount.
+       An agent that has delivered a result is already paid. A higher payout for it is refused.
     3. Record once that the task is settled.
     """
     payouts = call.given(Settlement).payouts
@@ -247,7 +247,7 @@ async def _capability(call: Call, description: str) -> tuple[str, str]:
 
 
 async def _offer(call: Call, body: TaskBidRequest, agent_did: str, capability_id: str) -> Offer:
-    """Return an agent's bid: the amount in the body, or else the fixed price on the agent's card.
+    """Return the offer of a bid. Without an amount in the body, it has the card's fixed price.
 
     Raises:
         ServiceError: INVALID_REQUEST: the body has no amount, and the card no fixed price.
@@ -268,8 +268,8 @@ def _named_micro(payouts: list[Payout] | None, stored: StoredWorkflow) -> int | 
     """Return the sum of the payouts in micro-credits; None without payouts.
 
     Raises:
-        ServiceError: INVALID_REQUEST: the sum is not positive, or exceeds the held amount that is
-            not spent yet (verifiers may have been paid from the held amount).
+        ServiceError: INVALID_REQUEST: the sum is not positive, or exceeds the part of the hold that
+            is not spent yet. Verifiers may have been paid from the hold.
     """
     if payouts is None:
         return None
@@ -308,7 +308,10 @@ def _held_micro(stored: StoredWorkflow) -> int:
 
 
 async def _when_accepted(call: Call, stored: StoredWorkflow) -> StoredWorkflow:
-    """Return the task when an agent has accepted it or it has ended, at the latest after 2 s."""
+    """Wait until an agent has accepted the task or the task has ended, at most 2 s.
+
+    Returns: the workflow of the task. A task of several nodes is returned at once.
+    """
     deadline = asyncio.get_running_loop().time() + ACCEPTED_WITHIN_S
     while (
         not is_terminal(stored.status)
@@ -344,9 +347,8 @@ def find_accepted(stored: StoredWorkflow, *, is_amount_named: bool) -> RowDict |
         is_amount_named: whether the payer's body names an amount.
 
     Raises:
-        ServiceError: CONFLICT: no agent has accepted the task with a result to come.
-            INVALID_REQUEST: the agent is paid by tokens and has reported none, and the payer names
-            no amount.
+        ServiceError: CONFLICT: no agent has promised to send the result later. INVALID_REQUEST:
+            the agent is paid by tokens and has reported none, and the payer names no amount.
     """
     if len(read_stored_manifest(stored.row["manifest"]).nodes) != 1 or not stored.nodes:
         raise _nothing_accepted()
@@ -368,12 +370,12 @@ def find_accepted(stored: StoredWorkflow, *, is_amount_named: bool) -> RowDict |
 async def _pay_accepted(
     call: Call, stored: StoredWorkflow, node: RowDict, named_micro: int | None
 ) -> None:
-    """Pay the agent that has accepted the task's only node, which ends the task.
+    """Pay the agent that has accepted the task's only node. The payment ends the task.
 
     Returns without an error if the attempt was decided in another way meanwhile.
 
     Raises:
-        ServiceError: CONFLICT: no agent has accepted the task with a result to come.
+        ServiceError: CONFLICT: no agent has promised to send the result later.
     """
     request = SettlementRequest(
         workflow_id=stored.id,
@@ -443,7 +445,10 @@ def _task_record(call: Call, stored: StoredWorkflow) -> dict[str, Any]:
 
 
 def _result(nodes: Mapping[str, Any]) -> Any:
-    """Return the result of the only node, or by name the results of nodes without dependents."""
+    """Return the result of the only node.
+
+    With several nodes, return the results of the nodes without dependents, by name.
+    """
     if len(nodes) == 1:
         (node,) = nodes.values()
         return node.get("result", node.get("resultRef"))

@@ -1,7 +1,7 @@
 """Converts requests to the commands that create and change triggers with their templates.
 
-Nothing is decided about agents or money here: that happens in each run. Reference: features.md
-(Triggers, Schedules).
+This module decides nothing about agents or money: the owner process of each run does. Reference:
+features.md (Triggers, Schedules).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ WORKFLOWS_WRITE: Final = "workflows:write"
 
 
 async def create_trigger(call: Call, command: CreateTrigger) -> Outcome:
-    """Create a trigger if the caller has fewer than the maximum.
+    """Create a trigger if the caller has fewer triggers than the maximum.
 
     Concurrent requests may exceed the maximum, because the triggers are counted before the commit.
 
@@ -58,8 +58,8 @@ async def create_trigger(call: Call, command: CreateTrigger) -> Outcome:
         ServiceError: CONFLICT: the caller has too many triggers.
     """
     count = await count_triggers(call.services.reader, call.caller.did)
-    # The ledger compares the count with the maximum, because only it recognises a repeat, which is
-    # never refused for the count.
+    # The ledger compares the count with the maximum, because only the ledger recognises a repeat. A
+    # repeat is never refused because of the count.
     return await call.commit(structs.replace(command, count=count))
 
 
@@ -149,7 +149,7 @@ def _check_rights(call: Call, kind: str) -> None:
 
 
 def hook_token_hash(token: str) -> bytes:
-    """Return the hash under which a hook is stored. Tokens have 256 random bits, so no salt."""
+    """Return the stored hash of a hook's token. Tokens have 256 random bits and need no salt."""
     return hashlib.sha256(token.encode()).digest()
 
 
@@ -197,8 +197,8 @@ def _judged(
         kind: the kind of the trigger.
         given: the configuration's members and `workflowTemplate`.
         owner_did: the owner of the trigger.
-        is_new: the trigger is created: a name and a template are required. Without a template in
-            the body of a change, None is returned as the text.
+        is_new: whether the body creates a trigger. Then a name and a template are required. For a
+            change without a template, the returned text is None.
 
     Raises:
         ServiceError: as for `new_schedule`.
@@ -279,7 +279,7 @@ def _template_of(raw: Any, name: str) -> Any:
 
 
 def _stored_template(manifest: WorkflowManifest, given: dict[str, Any], owner_did: str) -> str:
-    """Return the JSON text to store of a template: the manifest without `trigger` and `dryRun`.
+    """Return a template's JSON text to store: the manifest without `trigger` and `dryRun`.
 
     Raises:
         ServiceError: FORBIDDEN: the manifest names a payer that is not the trigger's owner.

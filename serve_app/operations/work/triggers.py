@@ -127,7 +127,7 @@ async def change(call: Call) -> Json:
 @OPERATIONS.add("DELETE", _TRIGGER, reply=TriggerChanged)
 @OPERATIONS.add("DELETE", _SCHEDULE, reply=TriggerChanged)
 async def delete(call: Call) -> Json:
-    """End a trigger; its runs go on."""
+    """End a trigger; its runs continue."""
     trigger_id = str((await _own(call))["id"])
     await call.commit(EndTrigger(trigger_id=trigger_id))
     return await shown_trigger(call, trigger_id, TriggerChanged, success=True)
@@ -141,7 +141,7 @@ async def delete(call: Call) -> Json:
     repeats=Repeats.BY_COMMAND,
 )
 async def start_run(call: Call) -> Reply:
-    """Start a run of a schedule now; no due time moves."""
+    """Start a run of a schedule now; its due times do not change."""
     call.require(WORKFLOWS_WRITE)
     services, row = call.services, await _own(call)
     key = call.repeat_key.text if call.repeat_key is not None else services.new_id()
@@ -262,8 +262,8 @@ async def _own(call: Call) -> RowDict:
     """Return the trigger in the path. The caller must be its owner or an administrator.
 
     Raises:
-        ServiceError: NOT_FOUND, also for the trigger of another owner. In a path of a schedule also
-            for a trigger of another kind.
+        ServiceError: NOT_FOUND if the trigger does not exist or has another owner. If the path
+            names a schedule, also if the trigger is of another kind.
     """
     is_schedule = "schedule_id" in call.path_values
     trigger_id = call.path_values["schedule_id" if is_schedule else "trigger_id"]

@@ -93,7 +93,8 @@ OPERATIONS = Operations("workflows")
 
 PREFER_WAIT_MAX_S: Final = 60
 
-# A publish reads the record of a workflow with at most so many nodes without looking up its size.
+# If a workflow has at most so many nodes, a publish that waits reads its record without looking up
+# the size of the record.
 SMALL_NODES_MAX = 8
 
 
@@ -196,7 +197,7 @@ async def _finished(
         ended = await services.gateway.wait_finished(reply.workflow_id, wait_s, watched=watched)
         if ended is None:
             return None
-        # A repeated request has new ids, not those of the stored workflow.
+        # For a repeat, `request` has new ids, which differ from the ids of the stored workflow.
         if watched and ended.told is not None and isinstance(request, PublishRequest):
             finished = told_workflow(request, ended.told)
     if finished is None:
@@ -208,10 +209,10 @@ async def _finished(
 
 
 def _record_bytes(call: Call, request: PublishRequest | PackedPublish) -> int | None:
-    """Return an upper bound of the bytes of a workflow's record; None if it must be looked up.
+    """Return an upper bound of the bytes of a workflow's record.
 
-    Each node's inline result is at most `RESULT_INLINE_BYTES_MAX`, so for few nodes the bound is
-    small and no look-up is needed.
+    Each node's inline result is at most `RESULT_INLINE_BYTES_MAX`, so the bound is small for few
+    nodes. None for many nodes: the size must be looked up.
     """
     if isinstance(request, PackedPublish) or len(request.compiled.nodes) > SMALL_NODES_MAX:
         return None
@@ -337,7 +338,7 @@ async def cancel(call: Call) -> Json:
 async def resume(call: Call) -> Json:
     """Resume a quarantined workflow.
 
-    The owner process decides the failed step again from the workflow's rows.
+    The owner process repeats the failed step. It reads the workflow's rows again for this.
     """
     stored = await _own(call)
     request = ResumeRequest(
@@ -494,7 +495,7 @@ def rating_of(rating: float, scale: int | None) -> int:
 
     Args:
         rating: a share from 0 to 1, or stars from 1 to 5.
-        scale: 1 for a share, 5 for stars. None: a rating up to 1 is a share, a higher one is stars.
+        scale: 1 for a share, 5 for stars. None: a rating above 1 is in stars, else it is a share.
 
     Raises:
         ServiceError: INVALID_REQUEST: the rating is outside its scale.
@@ -508,7 +509,7 @@ def rating_of(rating: float, scale: int | None) -> int:
 
 
 def _check_ended(stored: StoredWorkflow, agent_did: str) -> None:
-    """Refuse feedback for an agent without a node in the workflow, or whose nodes still run."""
+    """Refuse feedback for an agent that has no node in the workflow, or has not finished any."""
     own = [node for node in stored.nodes if agent_did in (node["agent_did"], node["verifier_did"])]
     if not own:
         raise invalid("agentDid", agent_did, "an agent of one of the workflow's nodes")

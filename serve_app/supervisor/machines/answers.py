@@ -37,7 +37,7 @@ def missing_at(url: str) -> str | None:
 def wait_api(
     url: str, timeout_s: float, say: Callable[[str], None] = lambda _line: None
 ) -> str | None:
-    """Wait until the API is healthy; return None, or what is missing after the timeout.
+    """Wait until the API is healthy, and return None. After the timeout, return what is missing.
 
     Args:
         url: the API's address, without a path.

@@ -1,18 +1,18 @@
-"""Starts and ends all machines of a cluster from its head; `ray up` and `ray down` run it there.
+"""Starts and ends all machines of a cluster; `ray up` and `ray down` run this on the head.
 
 `python -m serve_app.supervisor.machines.launch up|down CONFIG`, with the configuration that
 `ray up` has copied to the head. The steps of `up`:
 
 1. Start the head. At the same time, copy the code to each worker and make its environment.
-2. Let each worker with an environment join.
+2. When the environment of a worker is ready, let the worker join.
 3. Check the API of every machine.
-4. Print how many machines serve, and for each other machine why it does not.
+4. Print for each machine whether it serves or why it does not, and the number that serve.
 
 Exit status: 0 if all machines serve (`up`) or are down (`down`), else 1.
 
-For existing hosts, Ray leaves steps 1 and 2 to an autoscaler on the head. It does not finish with
-every worker, and still reports success (decision cluster-and-releases). This program reads the same
-members of `cluster.yaml`.
+For existing hosts, Ray's own `ray up` leaves steps 1 and 2 to an autoscaler on the head. The
+autoscaler does not always start every worker, and `ray up` still reports success (decision
+cluster-and-releases). This program reads the same members of `cluster.yaml`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ _SETUP_TIMEOUT_S = 1_800.0
 _START_TIMEOUT_S = 600.0
 _PAUSE_S = 2.0
 _WORKERS_AT_ONCE_MAX = 32
-# Beginnings of lines that are no error: two of `bash -i` without a terminal, and one of ssh.
+# The beginnings of output lines that are not errors: two lines of `bash -i` without a terminal, and
+# one line of ssh.
 _NOISE = ("bash: cannot set terminal process group", "bash: no job control", "Warning: Permanently")
 _ROOT = Path(__file__).resolve().parent.parent.parent.parent
 
@@ -56,7 +57,7 @@ class Cluster:
 
     Attributes:
         head, workers: the machines' addresses.
-        ssh_user: the user with which the head logs in to the workers.
+        ssh_user: the name of the user as which the head logs in to the workers.
         ssh_key: the file of the private key for the login; empty: ssh chooses the key.
         mounts: the paths that are copied from the head to every worker.
         setup: the shell commands that make a worker's environment, in order.
@@ -166,7 +167,7 @@ class Worker:
                 time.sleep(_PAUSE_S)
 
     def _shell(self, command: str) -> str:
-        # A login shell, as in Ray, so that the user's profile sets up the environment.
+        # Ray uses a login shell too. It lets the user's profile set the environment variables.
         exports = f"export RAY_HEAD_IP={self._cluster.head} NODE_ADDRESS={self.address}"
         return f"bash --login -i -c {shlex.quote(f'{exports} && {command}')}"
 
@@ -204,11 +205,11 @@ class Worker:
 
 
 def launch(text: str, say: Callable[[str], None]) -> bool:
-    """Start the head and the workers; return whether all of them serve.
+    """Start the head and the workers. Return whether all machines serve.
 
     Args:
         text: the configuration; see `read_cluster`.
-        say: prints a line about each machine.
+        say: prints a line of progress.
 
     Raises:
         MachineFailed: the configuration lacks a member, or the head does not start.
@@ -240,7 +241,7 @@ def launch(text: str, say: Callable[[str], None]) -> bool:
 
 
 def end(text: str, say: Callable[[str], None]) -> bool:
-    """End the workers, then the head; return whether all of them are down.
+    """End the workers, then the head. Return whether all machines are down.
 
     Args:
         text, say: see `launch`.

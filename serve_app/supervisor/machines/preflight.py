@@ -5,9 +5,9 @@
 2. The node address belongs to this machine, and only this user can read the secrets.
 3. Postgres accepts the service's login, and the head's port accepts connections.
 
-A machine that fails 1 or 2 is refused at once. It waits for 3, because other machines may start
-later, for example after a power cut. Ray itself refuses a machine with another Ray, another Python
-or another token.
+A machine that fails check 1 or 2 is refused at once. Check 3 is repeated for 60 s, because the
+other machines may start later, for example after a power cut. Ray itself refuses a machine whose
+version of Ray, version of Python or token differs from the head's.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def check_reachable(settings: Settings, place: Place, say: Callable[[str], None]
     Args:
         settings: the machine's settings.
         place: the machine's place in the cluster.
-        say: prints what cannot be reached.
+        say: prints a line that says what cannot be reached.
 
     Raises:
         DeploymentError: Postgres or the head was not reachable within 60 s.

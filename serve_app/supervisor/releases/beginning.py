@@ -1,7 +1,7 @@
 """Begins an upgrade on the head: runs `upgrade.py` in the environment of the new release.
 
 This file knows processes, not Ray. The running processes have their settings in their environment.
-`upgrade.py` gets the same environment, except the variables of the release. Decision
+`upgrade.py` gets the same environment, but with the variables of the new release. Decision
 cluster-and-releases.
 """
 
@@ -52,14 +52,14 @@ def _upgrade(deployment: Deployment, release: Release, turn: int) -> int:
     print(f"upgrading {deployment.home} to {release.folder}", flush=True)
     command = [release.python, "-m", "serve_app.supervisor.releases.upgrade"]
     # `Keeper._step` says why the working folder is not the folder of the release. The child
-    # inherits the lock, so that the lock is held even if this process is killed.
+    # inherits the file lock. So it keeps the lock even if this process is killed.
     return subprocess.run(
         command, env=environment, cwd=deployment.run_folder, pass_fds=(turn,)
     ).returncode
 
 
 def take_turn(deployment: Deployment, lock: str) -> int:
-    """Take a lock, so that concurrent upgrades or rotations do not end each other's processes.
+    """Take a file lock, so that concurrent upgrades or rotations do not end each other's processes.
 
     Args:
         deployment: the deployment.

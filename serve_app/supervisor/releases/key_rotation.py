@@ -1,17 +1,18 @@
 """Rotates the deployment key: the steps of `callboard rotate-deployment-key`.
 
-The progress is stored in the key file, and in a file with the keys that all processes know. So the
-command may stop at any point and be run again.
+The progress is stored in the key file, and in a file with the digest of the keys that all processes
+know. So the command can be run again if it stops before its end.
 
 1. All processes accept the new key, and still use the previous key.
 2. All processes use the new key, and still accept the previous key.
-3. The agents' secrets are encrypted (sealed) with the new key.
-4. With `--end`, the previous key is removed, if nothing needs it any more.
+3. The stored secrets of agents, hooks, webhooks and the deployment are encrypted (sealed) with the
+   new key.
+4. With `--end`, the previous key is removed, if no data needs it any more.
 
-In steps 1, 2 and 4 all processes are replaced, as by `callboard upgrade`. So no process receives
-data that was made with a key that it does not know. In a cluster, or if the key does not come from
-the home's key file, people must distribute the key. Then each step writes the setting's new value
-to a file, and stops. Decision permissions-and-keys.
+Steps 1, 2 and 4 replace all processes, as `callboard upgrade` does. So no process receives data
+that was made with a key that it does not know. In a cluster, or if the key does not come from the
+home's key file, the operator must distribute the key. In this case, each of these steps writes the
+new value of the setting to a file, and stops. Decision permissions-and-keys.
 """
 
 from __future__ import annotations
@@ -96,7 +97,8 @@ class KeyRotation:
         """Put a new key into use, or continue to do so (steps 1 and 2).
 
         Raises:
-            DeploymentError: people must distribute the keys, or the processes were not replaced.
+            DeploymentError: the operator must distribute the keys, or the processes were not
+                replaced.
         """
         if len(self._keys.versions) == 1:
             self._distribute(self._keys)
@@ -107,7 +109,7 @@ class KeyRotation:
         self._say(f"the key of version {self._keys.version} is in use")
 
     def seal_anew(self) -> None:
-        """Encrypt agents' secrets with the new key (step 3); say what needs the previous key."""
+        """Encrypt stored secrets with the new key (step 3). Print what needs the previous key."""
         before = min(self._keys.versions)
         if self._replace is None or before == self._keys.version:
             return
@@ -167,7 +169,7 @@ class KeyRotation:
         is_one_machine = self._loaded.settings.machines_max == 1
         if self._loaded.sources["deployment_key"] != str(file) or not is_one_machine:
             following = self._deployment.home / _NEXT
-            # A proposal is not replaced, because people may have distributed it already.
+            # An existing proposal is not replaced, because an operator may have distributed it.
             if not self._is_proposed(following, keys):
                 write_private(following, keys.text())
             raise DeploymentError(
@@ -177,7 +179,10 @@ class KeyRotation:
         write_private(file, keys.text())
 
     def _is_proposed(self, file: Path, keys: DeploymentKeys) -> bool:
-        """Say whether a file has these keys; a key that no process knows yet may differ."""
+        """Return whether a file has these key versions.
+
+        The keys that the processes know must be the same. A new key may differ.
+        """
         try:
             written = DeploymentKeys.parse(file.read_text(encoding="ascii"))
         except (OSError, ValueError):
@@ -189,7 +194,7 @@ class KeyRotation:
         )
 
     async def _left(self, version: int) -> MadeWithKey:
-        """Encrypt the secrets of a key version anew; return what still needs that version."""
+        """Encrypt the secrets of a key version again. Return what still needs this version."""
         url = self._loaded.settings.database_url
         store = SealedSecrets(url)
         async with LedgerReader(url, pool_size=1) as reader:
@@ -207,7 +212,7 @@ def _rotation(loaded: LoadedSettings, say: Callable[[str], None]) -> KeyRotation
     deployment = loaded.deployment
     if deployment.holder() is None:
         return KeyRotation(loaded, say, None)
-    # The running processes may have other settings than this command, so theirs are used.
+    # The settings of the running processes are used. They may differ from those of this command.
     running = load_settings(environment=running_environment(deployment))
     release = _other_release(deployment.home)
     return KeyRotation(running, say, lambda: upgrade(running, release) == 0)

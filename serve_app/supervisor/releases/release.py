@@ -1,8 +1,9 @@
 """The release that a deployment runs: an interpreter, a folder of packages and a generation.
 
-`callboard upgrade` stores the new release in a file of the home before it replaces processes. From
-then on the supervisor starts ended processes in that release. `callboard up` and `join` remove the
-file, and start the processes in the supervisor's own release. Decision cluster-and-releases.
+`callboard upgrade` stores the new release in a file of the home before it replaces processes. When
+the supervisor restarts a process after that, it uses the stored release. `callboard up` and `join`
+remove the file, and start the processes from the supervisor's own release. Decision
+cluster-and-releases.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class Release:
     Attributes:
         python: the interpreter of the release's environment.
         folder: the folder with the release's packages.
-        generation: the id of the upgrade that chose the release; empty if it was chosen by a start.
+        generation: the id of the upgrade to this release; empty after `callboard up` or `join`.
     """
 
     python: str
@@ -52,7 +53,7 @@ class Release:
 
     @classmethod
     def of_home(cls, home: Path) -> Release:
-        """Return the release that an upgrade has stored in a home, else that of this process.
+        """Return the release that an upgrade has stored in a home, else this process's release.
 
         Raises:
             DeploymentError: the file is malformed, or its release does not exist any more.
@@ -95,7 +96,7 @@ class Release:
         return replace(self, python=str(link / python.parent.name / python.name))
 
     def choose(self, home: Path) -> None:
-        """Store this release in a home, so that the supervisor starts ended processes in it."""
+        """Store this release in a home, so that the supervisor restarts processes from it."""
         fresh = home / f"{FILE}.new"
         fresh.write_text(json.dumps(asdict(self)), encoding="utf-8")
         fresh.rename(home / FILE)

@@ -4,16 +4,16 @@
 exit status is 0 when no process of the previous release is left, 2 for invalid settings, else 1.
 
 1. Check that every machine has the release, that no machine is drained, and that the schema allows
-   the upgrade. A machine that Ray drains will leave the cluster, so it is not checked, and no owner
-   on it is waited for.
+   the upgrade. A machine that Ray drains will leave the cluster. It is not checked, and the upgrade
+   does not wait for owners on it.
 2. Apply the migrations that the code of the previous release can work with.
 3. Replace the timekeeper. The new one starts owners of this release beside the previous owners.
 4. Replace the ledger, then the API's replicas.
-5. Machine by machine, drain the previous owners. End each when it has no open call of an agent, or
-   after `drain_ms`.
+5. Machine by machine, drain the previous owners. End them when all of them are drained, or after
+   `drain_ms`. An owner is drained when it has no shard and no open call to an agent.
 
-The program may stop at any point, and be run again with this release or with the previous one.
-Running it with the previous release undoes an upgrade. Decision cluster-and-releases.
+If the program stops before its end, it can be run again with this release or with the previous
+release. Running it with the previous release undoes an upgrade. Decision cluster-and-releases.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ from serve_app.supervisor.processes import saying
 from serve_app.supervisor.releases.release import Release
 
 START_TIMEOUT_S: Final = 120.0
-# The longest time for which a request that the ledger refuses is retried.
+# The longest time for which a request that the ledger refuses or cannot answer is retried.
 END_TIMEOUT_S: Final = 60.0
 _PAUSE_S: Final = 0.25
 T = TypeVar("T")
@@ -97,7 +97,8 @@ class Roll:
         self._say("replacing the ledger")  # 4
         await hand_over_ledger(settings)
         self._say("replacing the API's replicas")
-        # With the replicas, Serve starts HAProxy again, which reads these lines on this machine.
+        # Serve restarts HAProxy together with the replicas. HAProxy on this machine then reads
+        # these lines.
         write_lines(Path(settings.run_folder) / "h", settings, settings.deployment_keys)
         await asyncio.to_thread(_replace_replicas, settings)
         lease = await self._read_cluster()
@@ -109,8 +110,8 @@ class Roll:
         return await _patiently(self._gateway.read_cluster)
 
     def _before(self, lease: Lease) -> list[MemberView]:
-        # Compared by generation: a machine may have joined in the meantime, with owners of this
-        # upgrade.
+        # Members are compared by generation, because a machine that joined during the upgrade has
+        # owners of the new release.
         own = self._settings.generation
         return [one for one in lease.members if generation_of(one.address) != own]
 
@@ -118,7 +119,7 @@ class Roll:
         deadline = time.monotonic() + START_TIMEOUT_S
         while True:
             lease = await self._read_cluster()
-            # The owners are determined each time, because Ray may begin to drain a machine.
+            # The expected owners are computed each time, because Ray may begin to drain a machine.
             missing = await asyncio.to_thread(_owners_to_join, self._settings) - {
                 one.address
                 for one in lease.members
@@ -152,9 +153,10 @@ class Roll:
             await self._change(one.member, MemberState.GONE)
 
     async def _open_calls(self, members: Sequence[MemberView]) -> int:
-        """Return the number of open calls in live members that are not drained.
+        """Return the number of open calls of those members that are live and not drained.
 
-        A member without open calls counts as 1, so the result is 0 only if all are drained.
+        Such a member counts as 1 if it has no open call. So the result is 0 only if all live
+        members are drained.
         """
         wanted = {one.member for one in members}
         left = [
@@ -167,8 +169,8 @@ class Roll:
     async def _change(self, member: str, state: MemberState) -> None:
         """Change a member's state; do nothing if the member has ended already.
 
-        The ledger refuses GONE while the member holds shards, so the command is retried. When other
-        members have taken the last shard, the ledger itself may set GONE.
+        The ledger refuses GONE while the member has shards, so the command is retried. When other
+        members have taken all its shards, the ledger itself may set GONE.
         """
 
         async def change() -> None:
@@ -240,19 +242,19 @@ def _owner_url(settings: Settings) -> str:
 
 
 def _owners_to_join(settings: Settings) -> frozenset[str]:
-    """Return the addresses of the owners on machines that Ray does not drain. Blocks the thread."""
+    """Return the addresses of the owners on machines that Ray does not drain. This call blocks."""
     cores, leaving = cores_of_machines(), draining_machines()
     working = {machine: count for machine, count in cores.items() if machine not in leaving}
     return frozenset(owner_names(settings, working))
 
 
 def _check_not_drained(lease: Lease, leaving: Collection[str]) -> None:
-    """Refuse the upgrade while a machine is drained: its new owners would take work again.
+    """Refuse the upgrade while an operator drains a machine: its new owners would take work again.
 
     Args:
         lease: the members of the cluster.
-        leaving: the machines that Ray drains; they are ignored, because new owners on them are
-            drained too.
+        leaving: the machines that Ray drains. They are not checked, because the new owners on them
+            are drained too.
 
     Raises:
         RollFailed: a machine is drained.
