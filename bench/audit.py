@@ -19,7 +19,7 @@ import httpx
 import psycopg
 
 from callboard.client import Client
-from callboard.proving import export_log
+from callboard.proofs import export_log
 from callboard.verify import verify_log
 from core.ids import uuid7
 from core.timestamps import iso_ms

@@ -35,7 +35,7 @@ from bench.checkouts import Checkout
 from bench.figures.process_usage import POSTGRES, cpu_seconds
 from bench.load.clients import Api, Target
 from bench.peers.caller import connect
-from ledger.features.discovery import Asked, find_offers
+from ledger.features.discovery import AgentSearch, find_offers
 from ledger.reads.reader import LedgerReader
 
 BULK: Final = 500
@@ -191,7 +191,8 @@ def _database_reads(reader: LedgerReader) -> dict[str, Callable[[], Awaitable[ob
         await reader.agents(status="active", capability_id=capability_id, limit=11)
 
     async def find(limit: int = 20, **asked: Any) -> None:
-        await find_offers(reader, Asked(**asked), limit=limit, slowest_ms=10_000, caller="bench")
+        search = AgentSearch(**asked)
+        await find_offers(reader, search, limit=limit, slowest_ms=10_000, caller="bench")
 
     return {
         "look-up by capability": partial(look_up, "cap.bench.n7.v1"),

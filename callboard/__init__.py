@@ -26,8 +26,8 @@ if TYPE_CHECKING:
         WorkflowFailed,
     )
     from callboard.kit.agent import Agent
-    from callboard.kit.answering import AgentError
     from callboard.kit.context import Context, Later
+    from callboard.kit.dispatch_replies import AgentError
     from callboard.verify import NotProven, verify_bundle, verify_log
 
 __all__ = [
@@ -58,7 +58,7 @@ __all__ = [
 
 _HOMES = {
     "Agent": "callboard.kit.agent",
-    "AgentError": "callboard.kit.answering",
+    "AgentError": "callboard.kit.dispatch_replies",
     "AsyncClient": "callboard.client",
     "AsyncWorkflowHandle": "callboard.client",
     "Client": "callboard.client",

@@ -95,7 +95,7 @@ Steps = Generator[Call, Reply, Json]
 Attempts = Generator[Call, Reply | NoReply, Json]
 
 
-def persistently(
+def with_retries(
     steps: Steps,
     *,
     attempts_max: int = ATTEMPTS_MAX,

@@ -16,7 +16,7 @@ import httpx
 
 from callboard import calls, event_streams, replies
 from callboard.calls import Call, Steps, keyed
-from callboard.locating import DidKey
+from callboard.location import DidKey
 from callboard.operations.declaring import Operation, Stream, operation
 from callboard.operations.service import MoneyOperations, ServiceOperations
 from callboard.operations.work import AgentOperations, WorkOperations

@@ -19,9 +19,9 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import httpx
 
-from callboard.calls import ATTEMPTS_MAX, Attempts, Call, NoReply, Reply, Steps, persistently
+from callboard.calls import ATTEMPTS_MAX, Attempts, Call, NoReply, Reply, Steps, with_retries
 from callboard.event_streams import Connections
-from callboard.locating import DidKey, locate
+from callboard.location import DidKey, locate
 from callboard.replies import AuditEntry
 from core.records.api.record import Page, Record
 from core.records.api.shape import Json
@@ -71,7 +71,7 @@ class Connection(Generic[H]):
         )
 
     def _attempts(self, steps: Steps) -> Attempts:
-        return persistently(steps, attempts_max=self._attempts_max)
+        return with_retries(steps, attempts_max=self._attempts_max)
 
     def _announce(self, call: Call) -> None:
         """If the pause before this call is for a rate limit, log it and call `on_wait`."""

@@ -97,7 +97,7 @@ def _infinite_number(text: bytes) -> Problem | None:
         return None
 
 
-def may_double(text: bytes, value: Any) -> bool:
+def may_have_duplicates(text: bytes, value: Any) -> bool:
     """Say whether an object of a text may have two members with the same name.
 
     Args:
@@ -109,11 +109,11 @@ def may_double(text: bytes, value: Any) -> bool:
     return has_escapes or text.count(b":") != write_json(value).count(b":")
 
 
-def doubled_member(text: bytes) -> str | None:
+def duplicate_member(text: bytes) -> str | None:
     """Return the path of a duplicate member of an object of a JSON text; None if there is none.
 
-    This takes as long as Python's own parser. Call the fast `may_double` first, which nearly always
-    excludes duplicates.
+    This takes as long as Python's own parser. Call the fast `may_have_duplicates` first, which
+    nearly always excludes duplicates.
     """
     try:
         found = json_problem(json.loads(text, object_pairs_hook=_with_mark))

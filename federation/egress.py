@@ -10,7 +10,7 @@ import socket
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from core.topology.policy import address_denied
+from core.egress.policy import address_denied
 
 
 class EgressDenied(OSError):

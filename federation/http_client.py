@@ -44,7 +44,7 @@ from federation.http_connection import (
     Server,
 )
 from federation.name_resolver import NameResolver, NameUnavailable, ResolvedAddress
-from federation.read_turns import ReadTurns
+from federation.read_budget import ReadBudget
 
 log = logging.getLogger("callboard.federation")
 
@@ -118,9 +118,9 @@ class HttpClient:
         self._sweep: asyncio.TimerHandle | None = None
         # All connections share one buffer, because each read is parsed before the next one.
         self.buffer = memoryview(bytearray(READ_BYTES_MAX))
-        self.read_turns = ReadTurns()
-        # Separate from `read_turns`, so that connections can open while replies use up their time.
-        self._connect_turns = ReadTurns()
+        self.read_budget = ReadBudget()
+        # Separate from `read_budget`, so that connections can open while replies use up their time.
+        self._connect_turns = ReadBudget()
 
     def send(
         self,

@@ -2,7 +2,7 @@
 
 The library httptools parses the reply, within the bounds of the request. The read that completes a
 reply also decodes the reply and calls the callback of the exchange. If replies have used up the
-time of this turn of the loop (`read_turns.py`), a later turn does both. This module does not
+time of this turn of the loop (`read_budget.py`), a later turn does both. This module does not
 resolve names.
 """
 
@@ -21,7 +21,7 @@ import httptools
 from msgspec import Struct
 
 from federation.content_coding import BodyTooLarge, UndecodableBody, decode_body
-from federation.read_turns import ReadTurns
+from federation.read_budget import ReadBudget
 from federation.tls_gate import TlsGate
 
 # The most idle connections of one client: at most this many, and at most half of the files that the
@@ -151,7 +151,7 @@ class Connections(Protocol):
 
     # All connections share one buffer, because each read is parsed before the next one.
     buffer: memoryview
-    read_turns: ReadTurns
+    read_budget: ReadBudget
 
     def count(self, connection: Connection) -> None:
         """Register a connection that has been opened."""
@@ -206,7 +206,7 @@ class Connection(asyncio.BufferedProtocol):
         def insert_gate() -> None:
             tls = transport.get_protocol()
             if tls is not self:  # otherwise `start_tls` has failed
-                transport.set_protocol(TlsGate(transport, tls, self, self._client.read_turns))
+                transport.set_protocol(TlsGate(transport, tls, self, self._client.read_budget))
 
         # Runs after `start_tls` has set its protocol and before the protocol reads.
         loop.call_soon(insert_gate)
@@ -242,7 +242,7 @@ class Connection(asyncio.BufferedProtocol):
         self._client.forget(self)
         if self._is_waiting:
             self._is_waiting = False
-            self._client.read_turns.drop(self)
+            self._client.read_budget.drop(self)
         if self._transport is not None:
             self._transport.abort()
 
@@ -335,7 +335,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _finish_in_turn(self) -> None:
         """Decode the reply and end the exchange, in a later turn if this one has no time left."""
-        turns = self._client.read_turns
+        turns = self._client.read_budget
         if turns.now_s() >= turns.ends_s and turns.is_used_up():
             self._is_waiting = True
             turns.put(self)

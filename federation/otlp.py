@@ -28,7 +28,7 @@ _SCOPE: Final = InstrumentationScope("callboard")
 _STATUSES: Final = {"ok": StatusCode.OK, "error": StatusCode.ERROR, "unset": StatusCode.UNSET}
 # Request timeout, and too many requests: the same batch may be accepted later. With any other 4xx
 # status the batch is refused permanently.
-_PASSING: Final = (408, 429)
+_RETRYABLE: Final = (408, 429)
 
 log = logging.getLogger("callboard.traces")
 
@@ -58,7 +58,7 @@ class OtlpSender:
         if self._exporter.export(spans) is SpanExportResult.SUCCESS:
             return True
         status = self._answers[-1] if self._answers else 0
-        if not 400 <= status < 500 or status in _PASSING:
+        if not 400 <= status < 500 or status in _RETRYABLE:
             return False
         log.error("the collector refused spans for good status=%d spans=%d", status, len(spans))
         return True

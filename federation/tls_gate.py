@@ -4,7 +4,7 @@ The event loop's TLS protocol reads up to 256 KiB of a connection at once and de
 can send any number of TLS messages without payload, and each message of 27 bytes costs 20 us. So a
 gate stands between the TCP connection and the loop's TLS protocol. The gate reads a few kilobytes
 at a time and counts them. It passes them on in a turn of the loop that has time left
-(`read_turns.py`).
+(`read_budget.py`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final, Protocol
 
-from federation.read_turns import ReadTurns
+from federation.read_budget import ReadBudget
 
 # The most bytes that are read and decrypted at once.
 SESSION_STEP_BYTES: Final = 4 * 1024
@@ -54,7 +54,7 @@ class TlsGate(asyncio.BufferedProtocol):
         transport: asyncio.Transport,
         tls: Any,
         above: Above,
-        turns: ReadTurns,
+        turns: ReadBudget,
     ) -> None:
         self.payer = above.payer
         self._transport = transport

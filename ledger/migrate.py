@@ -120,7 +120,7 @@ def migrate(url: str, *, phase: str = "post", versions: Path | None = None) -> s
     return reached
 
 
-def check_rollable(url: str, *, versions: Path | None = None) -> None:
+def check_upgradable(url: str, *, versions: Path | None = None) -> None:
     """Check that this code works after the migrations that the phase `pre` can apply.
 
     Args:

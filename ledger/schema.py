@@ -46,7 +46,7 @@ OPERATIONAL_ROLE: Final = "ops_writer"
 metadata = MetaData(schema=SCHEMA)
 
 
-def was_ended(error: Exception) -> bool:
+def is_statement_timeout(error: Exception) -> bool:
     """Say whether the server cancelled a statement at its timeout."""
     cause = error.orig if isinstance(error, DBAPIError) else None
     return isinstance(cause, psycopg.errors.QueryCanceled)

@@ -33,7 +33,7 @@ from actors.process.startup import (
 )
 from actors.routing.peer_client import PeerClient
 from core.settings import Settings
-from core.shards.scaling import counted_machines
+from core.shards.scaling import machines_with_replicas
 from ledger.features.agent_live import LivenessStore
 from ledger.features.nonces import NonceStore
 from ledger.features.peers import PeerReader, PeerStore
@@ -44,11 +44,11 @@ from ledger.replies import ReplyStore
 from serve_app.api import Api, create_api
 from serve_app.callers.admission import EVENT_STREAMS_MAX, Admission
 from serve_app.callers.auth import Authenticator
+from serve_app.callers.client_address import Peers
+from serve_app.callers.credential_sources import sources_of
 from serve_app.callers.limits import RateLimiter
-from serve_app.callers.peers import Peers
-from serve_app.callers.sources import sources_of
-from serve_app.http.compiling import switch_threads_often
 from serve_app.http.whole_replies import serve_whole_replies
+from serve_app.http.worker_thread import switch_threads_often
 from serve_app.operations.agents.heartbeat_store import Heartbeats
 from serve_app.operations.work.model_drafts import model_drafts_of
 from serve_app.services import Services
@@ -191,7 +191,7 @@ def replicas_wanted(context: AutoscalingContext) -> tuple[int, dict[str, Any]]:
     Args:
         context: the deployment's state; its lower bound is the number of replicas per machine.
     """
-    seen_s = counted_machines(
+    seen_s = machines_with_replicas(
         context.policy_state.get(_SEEN_S, {}),
         live_machines(),
         draining_machines(),

@@ -19,10 +19,10 @@ from actors.gateway.workflow_reads import WorkflowReads
 from actors.process.cached_answer import CachedAnswer
 from actors.routing.peer_client import PeerClient
 from actors.routing.peer_heartbeats import HEARTBEAT_S
+from core.egress.policy import address_denied
 from core.ids import uuid7
 from core.metric_families import Key
 from core.settings import Settings
-from core.topology.policy import address_denied
 from federation.documents import fetch_document
 from federation.name_resolver import NameResolver
 from ledger.features.own_state import read_own_state
@@ -32,10 +32,10 @@ from ledger.features.webhooks import WebhookStore
 from ledger.reads.reader import LedgerReader
 from ledger.replies import ReplyStore
 from serve_app.callers.admission import Admission
+from serve_app.callers.audited_reads import AuditedReads
 from serve_app.callers.auth import Authenticator
+from serve_app.callers.client_address import Peers
 from serve_app.callers.limits import KeyedLocks, RateLimiter
-from serve_app.callers.peers import Peers
-from serve_app.callers.readings import Readings
 from serve_app.http.bodies import RequestBounds
 from serve_app.operations.agents.did_documents import DOCUMENT_BYTES_MAX, DidDocuments
 from serve_app.operations.agents.heartbeat_store import Heartbeats
@@ -76,7 +76,7 @@ class Services:
     # The region, counts and offers that this deployment's heartbeats to its peers contain.
     own_state: CachedAnswer[dict[str, Any]] = field(init=False)
     did_documents: DidDocuments = field(init=False)
-    readings: Readings = field(init=False)
+    audited_reads: AuditedReads = field(init=False)
     event_tail: EventTail = field(init=False)
     served_cards: ServedCards = field(init=False)
     _unfinished: set[asyncio.Task[Any]] = field(default_factory=set)
@@ -86,7 +86,7 @@ class Services:
             lambda: read_own_state(self.reader, self.settings), age_max_s=HEARTBEAT_S
         )
         self.did_documents = DidDocuments(self._fetch_document)
-        self.readings = Readings(lambda note: self.gateway.commit(note))
+        self.audited_reads = AuditedReads(lambda note: self.gateway.commit(note))
         self.served_cards = ServedCards(self._fetch_document)
         self.event_tail = EventTail(lambda: self.reader)
 

@@ -37,7 +37,7 @@ ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("core",),
         ("schemas",),
         ("capabilities", "triggers"),
-        ("planning", "records", "trust", "topology", "shards"),
+        ("planning", "records", "trust", "egress", "shards"),
         ("market", "peers", "subnets"),
         ("workflow",),
         ("settings",),
@@ -88,7 +88,7 @@ RESERVED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         (
             "federation/",
             "callboard/",
-            "serve_app/supervisor/machines/answers.py",
+            "serve_app/supervisor/machines/api_health.py",
         ),
     ),
 }

@@ -20,7 +20,7 @@ from typing import Any, Final
 import ray
 from ray.exceptions import ActorDiedError, RayError
 
-from actors.cluster.asking import Answer, ask
+from actors.cluster.health_check import Answer, check_health
 from actors.transport.messages import OwnerReply, OwnerRequest
 from actors.transport.wire import REQUESTS, decode_reply
 
@@ -54,7 +54,7 @@ class ActorChild:
         return ends
 
     async def ask(self) -> Answer:
-        return await ask(self._actor.ping.remote, self._actor.progress.remote)
+        return await check_health(self._actor.ping.remote, self._actor.progress.remote)
 
     def end(self) -> None:
         self._is_ending = True

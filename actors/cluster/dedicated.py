@@ -26,7 +26,7 @@ from typing import Final, Protocol
 
 from msgspec.structs import replace
 
-from actors.cluster.asking import Answer, is_silent
+from actors.cluster.health_check import Answer, is_silent
 from actors.cluster.process_watch import Silence
 from actors.engine.owner import Owner
 from actors.process.loop_clock import monotonic_ms

@@ -13,7 +13,7 @@ import ray
 from ray.exceptions import ActorDiedError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from actors.cluster.asking import Answer, ask
+from actors.cluster.health_check import Answer, check_health
 from actors.cluster.workflow_actor import WorkflowActor
 from actors.process.startup import settings_argument
 from actors.transport.names import ensure_actor, workflow_actor
@@ -88,7 +88,7 @@ class OwnerActors:
         """
         handle = self._handles[name]
         try:
-            return await ask(handle.ping.remote, handle.progress.remote)
+            return await check_health(handle.ping.remote, handle.progress.remote)
         except ActorDiedError:
             # Ray does not restart this actor, for example because its constructor failed. The next
             # call of `ensure_actors` creates a new actor.

@@ -29,7 +29,7 @@ from actors.process.startup import settings_argument
 from actors.transport.names import NAMESPACE, TIMEKEEPER, ensure_actor
 from core.settings import Settings
 from ledger.code_version import CODE_VERSION
-from ledger.connections.connecting import EMBEDDED_HOSTS
+from ledger.connections.connect import EMBEDDED_HOSTS
 
 START_TIMEOUT_S: Final = 60.0
 _PAUSE_S: Final = 0.1
@@ -73,7 +73,7 @@ def restart_timekeeper() -> None:
     ray.kill(ray.get_actor(TIMEKEEPER, namespace=NAMESPACE), no_restart=False)
 
 
-class RollFailed(RuntimeError):
+class UpgradeFailed(RuntimeError):
     """An upgrade cannot continue; the text says why."""
 
 
@@ -92,7 +92,7 @@ def check_machines(machines: Iterable[str]) -> None:
         machines: Ray's ids of the machines.
 
     Raises:
-        RollFailed: on one machine the process did not start, or it ran another release.
+        UpgradeFailed: on one machine the process did not start, or it ran another release.
     """
     versions = {
         machine: _code_version.options(
@@ -107,12 +107,12 @@ def check_machines(machines: Iterable[str]) -> None:
         try:
             found = ray.get(asked, timeout=max(0.1, deadline - time.monotonic()))
         except (RayError, GetTimeoutError) as error:
-            raise RollFailed(
+            raise UpgradeFailed(
                 f"no process of {_FOLDER} with {sys.executable} starts on the machine {machine}:"
                 f" the release must be there at the same path ({type(error).__name__})"
             ) from None
         if found != (str(_FOLDER), CODE_VERSION):
-            raise RollFailed(f"the machine {machine} runs {found}, expected {_FOLDER}")
+            raise UpgradeFailed(f"the machine {machine} runs {found}, expected {_FOLDER}")
 
 
 @ray.remote
@@ -130,7 +130,7 @@ def replace_timekeeper(settings: Settings) -> None:
         settings: the deployment's settings, with the generation of this upgrade.
 
     Raises:
-        RollFailed: the new timekeeper does not answer in time.
+        UpgradeFailed: the new timekeeper does not answer in time.
     """
     deadline = time.monotonic() + START_TIMEOUT_S
     said = "nothing"
@@ -146,7 +146,7 @@ def replace_timekeeper(settings: Settings) -> None:
             return
         end_actor(TIMEKEEPER)
         time.sleep(_PAUSE_S)
-    raise RollFailed(
+    raise UpgradeFailed(
         f"no timekeeper of this release after {START_TIMEOUT_S:.0f} s: got {said!r}, expected the"
         f" generation {settings.generation!r}"
     )

@@ -18,7 +18,6 @@ from typing import Any
 import ray
 from ray.exceptions import RayError
 
-from actors.cluster.asking import is_silent
 from actors.cluster.due.event_deliveries import EventDeliveries
 from actors.cluster.due.event_follower import EventFollower
 from actors.cluster.due.event_triggers import EventRuns
@@ -26,6 +25,7 @@ from actors.cluster.due.run_starter import RunStarter
 from actors.cluster.due.schedules import ScheduleWatch
 from actors.cluster.due.webhook_deliveries import WebhookSender
 from actors.cluster.escrow_watch import EscrowWatch
+from actors.cluster.health_check import is_silent
 from actors.cluster.identity_watch import IdentityWatch
 from actors.cluster.ledgers.ledger_watch import LedgerWatch
 from actors.cluster.owner_actors import OwnerActors, cores_of_machines

@@ -20,7 +20,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from actors.cluster.child import ActorChild
 from actors.cluster.dedicated import Dedicated
-from actors.dispatch.remote_dispatch import PeerCalls
+from actors.dispatch.remote_dispatch import OwnerCalls
 from actors.engine.owner import Owner
 from actors.process.at_work import AtWork
 from actors.process.loop_watchdog import TurnTrace
@@ -81,7 +81,7 @@ class WorkflowActor:
             settings,
             ledger=ledger,
             renew=route.renewals(),
-            peer_calls=partial(_peer_calls, settings),
+            owner_calls=partial(_peer_calls, settings),
             on_lost=_stop,
             at_work=at_work,
             parent=parent,
@@ -173,9 +173,9 @@ class WorkflowActor:
         return os.getpid()
 
 
-def _peer_calls(settings: Settings, address: str) -> PeerCalls:
+def _peer_calls(settings: Settings, address: str) -> OwnerCalls:
     call = BatchCall(settings, address, "accept")
-    return PeerCalls(call, call.close)
+    return OwnerCalls(call, call.close)
 
 
 def _spawn(settings: Settings, name: str, slot: int, parent: Parentage) -> ActorChild:

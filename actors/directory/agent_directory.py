@@ -266,9 +266,9 @@ class Directory(AgentHealth):
         return AgentNotSelected(action.node, failure, at_ms)
 
     def _most_telling(self, refused: Sequence[Failure], action: SelectAgent) -> Failure:
-        is_passing = any(one.is_passing for one in refused)
+        is_temporary = any(one.is_temporary for one in refused)
         failure = self.published.find_most_telling(refused, action)
-        return replace(failure, is_passing=is_passing)
+        return replace(failure, is_temporary=is_temporary)
 
     def _split_by_version(
         self, action: SelectAgent, can_take: Callable[[str], bool], payer_did: str
@@ -556,8 +556,8 @@ class Directory(AgentHealth):
     ) -> Failure:
         """Return why a node may take none of the agents that offer its capability.
 
-        `is_passing` is set if an agent that could take the node is temporarily unavailable. Such an
-        agent is in `away`, or in `free` if only a circuit of this payer excludes it.
+        `is_temporary` is set if an agent that could take the node is temporarily unavailable. Such
+        an agent is in `away`, or in `free` if only a circuit of this payer excludes it.
         """
         capability_id, left_micro = action.capability_id, action.price_max_micro
         cheapest_micro = ranking.find_cheapest(node)
@@ -582,8 +582,8 @@ class Directory(AgentHealth):
             code = NodeErrorCode.NO_CANDIDATE
         untried = node._replace(refused=set(action.exclude))
         kinds = (ranking.away, ranking.free)
-        is_passing = any(one.find_cheapest(untried) is not None for one in kinds)
-        return Failure(code, message, Verdict.FINAL, is_passing=is_passing)
+        is_temporary = any(one.find_cheapest(untried) is not None for one in kinds)
+        return Failure(code, message, Verdict.FINAL, is_temporary=is_temporary)
 
     def _find_target_failure(
         self, action: SelectAgent, at_ms: int, payer_did: str
@@ -608,14 +608,14 @@ class Directory(AgentHealth):
                 return unpayable
         details = details or NOT_OFFERED
         is_away = entry is not None and bool(entry.url) and action.capability_id in entry.prices
-        is_passing = is_away and details in PASSING and target not in action.exclude
+        is_temporary = is_away and details in PASSING and target not in action.exclude
         return Failure(
             NodeErrorCode.AGENT_UNAVAILABLE,
             f"{target} cannot take {action.capability_id!r}: {details}",
             Verdict.FINAL,
             details=details,
             target_agent_id=target,
-            is_passing=is_passing and unpayable is None,
+            is_temporary=is_temporary and unpayable is None,
         )
 
     def _find_price_failure(self, entry: AgentEntry, action: SelectAgent) -> Failure | None:

@@ -145,9 +145,9 @@ class AuctioningDirectory(Directory):
             if not made and not offers:
                 hint = self._hints.find(action.capability_id, self._by_capability, at_ms)
                 message = explain(action.capability_id, 0, (), hint)
-            is_passing = self._may_bidders_return(excluded, round_)
+            is_temporary = self._may_bidders_return(excluded, round_)
             failure = Failure(
-                NodeErrorCode.NO_CANDIDATE, message, Verdict.FINAL, is_passing=is_passing
+                NodeErrorCode.NO_CANDIDATE, message, Verdict.FINAL, is_temporary=is_temporary
             )
             return AgentNotSelected(action.node, failure, at_ms, closed)
         self._note_chosen(won.agent_did, at_ms)
@@ -192,7 +192,7 @@ class AuctioningDirectory(Directory):
             Verdict.RETRYABLE,
             details=details,
             target_agent_id=did,
-            is_passing=details in PASSING and did in self._offers(action, payer_did),
+            is_temporary=details in PASSING and did in self._offers(action, payer_did),
         )
         return AgentNotSelected(action.node, failure, at_ms)
 

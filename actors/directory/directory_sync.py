@@ -1,15 +1,15 @@
 """Keeps an owner's directory of agents, prices, versions and stakes in sync with the ledger.
 
-At the start the sync reads all rows, page by page. Then it follows changes. A look is one query
+At the start the sync reads all rows, page by page. Then it follows changes. A poll is one query
 that tells which kinds of rows have changed; after it, the sync reads the changed rows
-(`ledger/features/directory.py`). The sync looks on request, after a notice from Postgres, and twice
+(`ledger/features/directory.py`). The sync polls on request, after a notice from Postgres, and twice
 a second.
 
 Some requests must take effect at all owners before their reply: registering an agent, setting a
 price, staking, and a heartbeat that changes an agent's health. For these the service calls
 `refresh` at each owner. Other changes, such as loads and reputations, are read within 100 ms after
-their notice. The rate of looks is limited. With more changes, each look reads more rows, but the
-number of looks does not grow.
+their notice. The rate of polls is limited. With more changes, each poll reads more rows, but the
+number of polls does not grow.
 Decisions agent-health-and-waiting, prices-and-budgets, fairness-and-long-work and postgres.
 """
 
@@ -51,16 +51,16 @@ log = logging.getLogger("callboard.owner")
 RETRY_S: Final = 0.5
 POLL_S: Final = 0.5
 PEERS_MS: Final = 1_000
-# The delay between a notice and its look. Most requests to read the same change arrive during this
-# delay, and share the look.
+# The delay between a notice and its poll. Most requests to read the same change arrive during this
+# delay, and share the poll.
 NOTICE_DELAY_S: Final = 0.025
-# The shortest interval between two looks after notices. It bounds the cost: following 1,000 changes
-# per second may take 1 % of a core. A look's wake-up takes as long as reading the changes of one
+# The shortest interval between two polls after notices. It bounds the cost: following 1,000 changes
+# per second may take 1 % of a core. A poll's wake-up takes as long as reading the changes of one
 # interval (decision agent-health-and-waiting).
-LOOK_PAUSE_S: Final = 0.085
-# The most looks on request in a burst. Later looks have the interval `LOOK_PAUSE_S`; requests that
-# arrive during an interval share one look.
-LOOKS_SAVED_MAX: Final = 50
+POLL_PAUSE_S: Final = 0.085
+# The most polls on request in a burst. Later polls have the interval `POLL_PAUSE_S`; requests that
+# arrive during an interval share one poll.
+POLLS_SAVED_MAX: Final = 50
 # The longest normal pause between two reads of heartbeats. After a longer pause, the database or
 # this process was unavailable, and heartbeats may not have been stored.
 HEARD_PAUSE_MS_MAX = 5_000
@@ -96,7 +96,7 @@ class DirectorySync:
         self._on_revoked = on_revoked
         self._now_ms = now_ms
         self._heard_ms = 0
-        # By kind of rows: the positions of the last look whose rows of this kind were applied.
+        # By kind of rows: the positions of the last poll whose rows of this kind were applied.
         self._since: dict[Kept, Since] = {}
         self._uses: dict[Kept, Callable[[Sequence[RowDict]], None]] = {
             SUBNETS: directory.subnets.apply_rows,
@@ -117,7 +117,7 @@ class DirectorySync:
             REVOCATIONS: self._apply_revocations,
         }
         self._pace = _Pace()
-        # A future that is done after the next look. All requests that arrive before it share it.
+        # A future that is done after the next poll. All requests that arrive before it share it.
         self._asked: asyncio.Future[None] | None = None
         self._requested = asyncio.Event()
         self._following: asyncio.Task[None] | None = None
@@ -174,7 +174,7 @@ class DirectorySync:
         )
 
     async def _follow(self) -> None:
-        """Look on request, after notices and every `POLL_S`, until cancelled."""
+        """Poll on request, after notices and every `POLL_S`, until cancelled."""
         asked: asyncio.Future[None] | None = None
         try:
             while True:
@@ -200,15 +200,15 @@ class DirectorySync:
             _fail(self._asked, closed)
 
     async def _wait_requested(self, seconds: float) -> None:
-        """Return after a request for a look, or after this time."""
+        """Return after a request for a poll, or after this time."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._requested.wait()
 
     async def _read_new(self) -> None:
-        """Look once, read the rows that have changed, and apply them to the directory.
+        """Poll once, read the rows that have changed, and apply them to the directory.
 
-        If rows of one kind cannot be applied, the other kinds are still applied, and the next look
+        If rows of one kind cannot be applied, the other kinds are still applied, and the next poll
         reads the failed kind again.
         """
         now_ms = self._now_ms()
@@ -217,12 +217,12 @@ class DirectorySync:
             await self._read_peers()
             self._peers_read_ms = now_ms
         seen = {name: value for since in self._since.values() for name, value in since.items()}
-        look = await self._tail.look(seen)
+        poll = await self._tail.poll(seen)
         failed: list[Exception] = []
         for kind in KINDS:
             since = self._since.get(kind)
             try:
-                if since is None or look.has_changed(kind):
+                if since is None or poll.has_changed(kind):
                     async for rows in self._tail.pages(kind, since):
                         await self._use(kind, rows)
             except ServiceError:
@@ -230,7 +230,7 @@ class DirectorySync:
             except Exception as error:  # the edge of one kind: other kinds are still applied
                 failed.append(error)
                 continue
-            self._since[kind] = look.since(kind)
+            self._since[kind] = poll.since(kind)
             if kind is LIVE:
                 self._note_heard()
         if failed:
@@ -267,30 +267,30 @@ def _fail(waiting: asyncio.Future[None] | None, error: Exception) -> None:
 
 
 class _Pace:
-    """The rate limit of looks: a burst of `LOOKS_SAVED_MAX`, then one look per `LOOK_PAUSE_S`."""
+    """The rate limit of polls: a burst of `POLLS_SAVED_MAX`, then one poll per `POLL_PAUSE_S`."""
 
     def __init__(self) -> None:
-        self._saved = float(LOOKS_SAVED_MAX)
+        self._saved = float(POLLS_SAVED_MAX)
         self._counted_s = -math.inf
-        # The loop time at which the last look began.
+        # The loop time at which the last poll began.
         self._looked_s = -math.inf
 
     def notice_pause_s(self) -> float:
-        """Return how long to wait after a notice before its look, seconds."""
+        """Return how long to wait after a notice before its poll, seconds."""
         now_s = asyncio.get_running_loop().time()
-        return max(NOTICE_DELAY_S, self._looked_s + LOOK_PAUSE_S - now_s)
+        return max(NOTICE_DELAY_S, self._looked_s + POLL_PAUSE_S - now_s)
 
     async def wait_turn(self) -> None:
-        """Wait until a look may begin, and count it."""
+        """Wait until a poll may begin, and count it."""
         self._count()
         if self._saved < 1:
-            await asyncio.sleep((1 - self._saved) * LOOK_PAUSE_S)
+            await asyncio.sleep((1 - self._saved) * POLL_PAUSE_S)
             self._count()
         self._saved = max(0.0, self._saved - 1)
         self._looked_s = self._counted_s
 
     def _count(self) -> None:
         now_s = asyncio.get_running_loop().time()
-        gained = (now_s - self._counted_s) / LOOK_PAUSE_S
-        self._saved = min(float(LOOKS_SAVED_MAX), self._saved + gained)
+        gained = (now_s - self._counted_s) / POLL_PAUSE_S
+        self._saved = min(float(POLLS_SAVED_MAX), self._saved + gained)
         self._counted_s = now_s

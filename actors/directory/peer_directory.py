@@ -278,8 +278,8 @@ def _add_reasons(failure: Failure, reasons: Sequence[str]) -> Failure:
         return failure
     offers = "1 peer offers it" if len(reasons) == 1 else f"{len(reasons)} peers offer it"
     message = f"{failure.message}; {offers} ({counts_text(reasons)})"
-    is_passing = failure.is_passing or any(reason in PASSING for reason in reasons)
-    return replace(failure, message=message, is_passing=is_passing)
+    is_temporary = failure.is_temporary or any(reason in PASSING for reason in reasons)
+    return replace(failure, message=message, is_temporary=is_temporary)
 
 
 def _state(peer: KnownPeer) -> tuple[object, ...]:

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from core.capabilities.choosing_versions import PublishedVersion, by_preference, find_within
 from core.capabilities.semver import parse_range, parse_version, version_id
+from core.capabilities.version_choice import PublishedVersion, by_preference, find_within
 from core.errors import NodeErrorCode
 from core.workflow.actions import SelectAgent
 from core.workflow.events import Failure, Verdict

@@ -15,7 +15,7 @@ from core.workflow.events import Failure, Verdict
 from federation.http_connection import HttpFailure, HttpFailureKind
 
 # A timeout shorter than this has no effect on the agent's health.
-TELLING_TIMEOUT_MS: Final = 1_000
+JUDGED_TIMEOUT_MS_MIN: Final = 1_000
 
 
 def judge_failure(
@@ -91,10 +91,10 @@ def _contact_of_timeout(order: DispatchOrder) -> Contact:
 
     The agent had too little time in three cases. The workflow's deadline cut the timeout short.
     (Usually the order is aborted at the deadline, but the commit of the end may take longer.) The
-    payer's timeout is shorter than `TELLING_TIMEOUT_MS`. Or the timeout is shorter than the agent's
-    promised time (money.md, Promised time).
+    payer's timeout is shorter than `JUDGED_TIMEOUT_MS_MIN`. Or the timeout is shorter than the
+    agent's promised time (money.md, Promised time).
     """
     is_telling = (
-        order.timeout_ms >= max(TELLING_TIMEOUT_MS, order.promised_ms) and not order.is_cut_short
+        order.timeout_ms >= max(JUDGED_TIMEOUT_MS_MIN, order.promised_ms) and not order.is_cut_short
     )
     return Contact.UNANSWERED if is_telling else Contact.UNKNOWN

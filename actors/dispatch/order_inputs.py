@@ -35,7 +35,7 @@ from core.records.graph import InputMapping
 from core.workflow.dag import CompiledNode
 from core.workflow.events import BlobRef, Failure, Verdict
 from core.workflow.inputs import (
-    DispatchRoom,
+    DispatchByteBudget,
     fill_payload,
     map_inputs,
     weigh_inputs,
@@ -111,7 +111,7 @@ def build_in_loop(sources: InputSources, bytes_max: int) -> OrderInputs | Failur
     Args:
         bytes_max: the largest dispatch body.
     """
-    node, room = sources.node, DispatchRoom(bytes_max)
+    node, room = sources.node, DispatchByteBudget(bytes_max)
     parents = {name: _text(sources.results[name]).encode() for name in node.depends_on}
     mapped_from = {mapping.source for mapping in node.mappings}
     results = {name: read_json(_text(sources.results[name])) for name in mapped_from}
@@ -198,7 +198,7 @@ async def _build(
         left = found.left
     left -= sum(map(len, parents.values()))
     if left < 0:
-        return DispatchRoom(bytes_max).failure()
+        return DispatchByteBudget(bytes_max).failure()
     unverified = None
     if sources.unverified is not None:
         unverified = (await _load({"": sources.unverified}, load))[""]

@@ -227,10 +227,10 @@ class PeerOrders:
                         taken = None
                         continue
                 elif isinstance(read, Failed):
-                    order.is_open = _is_lie(read)
+                    order.is_open = _is_invalid_reply(read)
                     return read
                 elif (accepted := await self._accept(read, order)) is not None:
-                    order.is_open = isinstance(accepted, Failed) and _is_lie(accepted)
+                    order.is_open = isinstance(accepted, Failed) and _is_invalid_reply(accepted)
                     return accepted
             elif reply.status == 401 and not has_renewed:  # 5
                 assert self._signer is not None
@@ -379,7 +379,7 @@ def _reply_of(done: Done, terms: OrderTerms) -> HttpReply:
     return HttpReply(200, {b"content-type": b"application/json"}, write_json(body))
 
 
-def _is_lie(failed: Failed) -> bool:
+def _is_invalid_reply(failed: Failed) -> bool:
     return failed.failure.code is NodeErrorCode.INVALID_REPLY
 
 

@@ -115,7 +115,7 @@ ORDERS: Final = Wire[OrderMessage](OrderMessage)
 
 
 @dataclass(frozen=True, slots=True)
-class PeerCalls:
+class OwnerCalls:
     """The client for another owner's process.
 
     `send`: sends encoded messages; returns for each one whether it was taken. `close`: closes the
@@ -127,7 +127,7 @@ class PeerCalls:
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _Notice:
     """A message that is repeated until member `name` acknowledges it.
 
     `refused`: called if the member cannot decode the message.
@@ -139,7 +139,7 @@ class _Told:
 
 
 @dataclass(slots=True)
-class _Away:
+class _OrderElsewhere:
     """An order of this owner that the owner `peer` sends.
 
     `is_accepted`: the agent has accepted the order (202) and works on it.
@@ -152,7 +152,7 @@ class _Away:
 
 
 @dataclass(slots=True)
-class _Foreign:
+class _OrderOfOther:
     """An order of another owner that is sent from here.
 
     `is_accepted`: the agent has accepted the order (202), so this process holds the order without
@@ -203,13 +203,13 @@ class RemoteDispatch:
         self._peers: dict[str, Channel[bytes, bool]] = {}
         # Random, because events for a previous process at this address may still arrive.
         self._serials = itertools.count(int.from_bytes(os.urandom(5)) << 20)
-        self._away: dict[int, _Away] = {}  # by serial number
+        self._away: dict[int, _OrderElsewhere] = {}  # by serial number
         self._serial_of: dict[int, int] = {}  # by `id()` of the order that is away
-        self._foreign: dict[tuple[str, int], _Foreign] = {}  # by origin and serial number
+        self._foreign: dict[tuple[str, int], _OrderOfOther] = {}  # by origin and serial number
         # The number of messages in flight, and the messages that wait for their next sending. They
         # wait if their member is not known here, if a call failed, or if this member had no lease.
         self._telling = 0
-        self._untold: deque[_Told] = deque(maxlen=UNTOLD_MAX)
+        self._unsent_notices: deque[_Notice] = deque(maxlen=UNTOLD_MAX)
         self._repeat: asyncio.Handle | None = None
         self._avoided: dict[str, int] = {}
         self._next_peer = itertools.count()
@@ -228,10 +228,10 @@ class RemoteDispatch:
         members.
         """
         away = sum(not away.is_accepted for away in self._away.values())
-        untold = self._telling + sum(told.name in self._peers for told in self._untold)
+        untold = self._telling + sum(told.name in self._peers for told in self._unsent_notices)
         return self._local.open_calls + away + untold
 
-    def set_peers(self, calls: Mapping[str, Callable[[], PeerCalls]]) -> None:
+    def set_members(self, calls: Mapping[str, Callable[[], OwnerCalls]]) -> None:
         """Replace the set of known other members.
 
         Orders that a removed member sends for this owner fail at once as lost, except accepted
@@ -251,7 +251,7 @@ class RemoteDispatch:
         for did in self._local.waiting_agents():
             self._note_waiting(did)
 
-    def _open_channel(self, name: str, calls: PeerCalls) -> Channel[bytes, bool]:
+    def _open_channel(self, name: str, calls: OwnerCalls) -> Channel[bytes, bool]:
         async def call(batch: list[bytes]) -> Sequence[bool]:
             # Without this check, the called member would send the orders under its own lease.
             if not self._may_send():
@@ -378,7 +378,7 @@ class RemoteDispatch:
             # publish bounds the local queue.
             self._local.send(order, receive)
         else:
-            self._away[serial] = _Away(name, order, receive)
+            self._away[serial] = _OrderElsewhere(name, order, receive)
             self._serial_of[id(order)] = serial
 
     def _take_back(self, serial: int) -> None:
@@ -454,7 +454,7 @@ class RemoteDispatch:
         receive = partial(self._return_event, *sending)
         if is_offer and not self._local.send_now(order, receive):
             return False
-        self._foreign[sending] = _Foreign(order)
+        self._foreign[sending] = _OrderOfOther(order)
         if not is_offer:
             self._local.send(order, receive)
         return True
@@ -493,7 +493,7 @@ class RemoteDispatch:
             log.error("event cannot be returned to=%s reason=%s", origin, error)
             failed()
         else:
-            self._tell(_Told(origin, body, failed))
+            self._send_notice(_Notice(origin, body, failed))
 
     def _return_failure(self, origin: str, serial: int, order: DispatchOrder | None) -> None:
         """Fail an order whose event cannot be encoded, or not decoded by the owner of the order.
@@ -510,7 +510,7 @@ class RemoteDispatch:
         event = build_failed_event(order, failure, at_ms, at_ms)
         self._return_event(origin, serial, "", event)
 
-    def _tell(self, told: _Told) -> None:
+    def _send_notice(self, told: _Notice) -> None:
         """Send a message to a member, and repeat it until the member acknowledges it.
 
         A message to an unknown member waits until this process knows the member. A process learns
@@ -518,14 +518,14 @@ class RemoteDispatch:
         """
         peer = self._peers.get(told.name)
         if peer is None:
-            self._untold.append(told)
+            self._unsent_notices.append(told)
             return
 
         def answered(outcome: bool | BaseException) -> None:
             self._telling -= 1
             if isinstance(outcome, BaseException):
                 self._avoid(told.name, outcome)
-                self._untold.append(told)
+                self._unsent_notices.append(told)
                 if self._repeat is None:
                     loop = asyncio.get_running_loop()
                     self._repeat = loop.call_later(REPEAT_S, self._tell_again)
@@ -539,9 +539,9 @@ class RemoteDispatch:
         if self._repeat is not None:
             self._repeat.cancel()
             self._repeat = None
-        untold, self._untold = self._untold, deque(maxlen=UNTOLD_MAX)
+        untold, self._unsent_notices = self._unsent_notices, deque(maxlen=UNTOLD_MAX)
         for told in untold:
-            self._tell(told)
+            self._send_notice(told)
 
     def _avoid(self, name: str, error: BaseException) -> None:
         """Send no orders to another owner for `AVOIDED_MS`; log the first failed call."""
@@ -566,9 +566,9 @@ class RemoteDispatch:
     def _send_end(self, name: str, serial: int, *, is_abort: bool = False) -> None:
         if name in self._peers:
             body = ORDERS.encode(End(serial, self._name, is_abort))
-            self._tell(_Told(name, body, lambda: None))
+            self._send_notice(_Notice(name, body, lambda: None))
 
-    def _forget_away(self, serial: int) -> _Away:
+    def _forget_away(self, serial: int) -> _OrderElsewhere:
         away = self._away.pop(serial)
         del self._serial_of[id(away.order)]
         return away

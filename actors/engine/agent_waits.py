@@ -19,7 +19,7 @@ from core.workflow.actions import AwaitAgent
 from core.workflow.events import Event, RetryDue
 
 # Nodes that retry in one turn of the loop, about 50 us each, and the pause between two turns.
-ASKED_MAX: Final = 20
+RETRIES_PER_TURN_MAX: Final = 20
 TURN_MS: Final = 10
 # Maximum number of queues in one poll, which retries one node per queue, and the poll interval.
 POLLED_MAX: Final = 64
@@ -81,7 +81,7 @@ class AgentWaits:
         for did, one in changed:
             if self._directory.may_end_wait(did, one, self._clock.now_ms()):
                 self._due[one] = len(self._waits.get(one, ()))
-        for _ in range(ASKED_MAX):
+        for _ in range(RETRIES_PER_TURN_MAX):
             if not self._due:
                 return
             capability_id = next(iter(self._due))

@@ -32,7 +32,7 @@ from actors.directory.health.circuits import Opened
 from actors.directory.peer_directory import PeerDirectory
 from actors.dispatch.dispatcher import Dispatcher
 from actors.dispatch.large_results import BLOB_CACHE_BYTES_MAX, Blobs
-from actors.dispatch.remote_dispatch import PeerCalls, RemoteDispatch
+from actors.dispatch.remote_dispatch import OwnerCalls, RemoteDispatch
 from actors.engine.node_results import find_order_to_judge, take_result
 from actors.engine.outbox import Outboxes
 from actors.engine.restorer import Restorer, read_until_success
@@ -126,7 +126,7 @@ class Owner:
         settings: the settings of the deployment.
         ledger: the client of the ledger actor.
         renew: sends a lease renewal to the ledger actor.
-        peer_calls: returns the client for another owner process, by the address of that process.
+        owner_calls: returns the client for another owner process, by the address of that process.
         on_lost: receives a reason and ends this process; the next process starts from the rows.
         at_work: records the current workflow, and counts the process ends that a workflow caused.
         parent: of a child process: the member, shard and epoch under which the child drives one
@@ -141,7 +141,7 @@ class Owner:
         *,
         ledger: LedgerClient,
         renew: Callable[[Renewal], Awaitable[Lease]],
-        peer_calls: Callable[[str], PeerCalls],
+        owner_calls: Callable[[str], OwnerCalls],
         on_lost: Callable[[str], None],
         at_work: AtWork,
         parent: Parentage | None = None,
@@ -151,7 +151,7 @@ class Owner:
         self._machine = machine
         self._settings = settings
         self._ledger = ledger
-        self._peer_calls = peer_calls
+        self._peer_calls = owner_calls
         self.children: Children | None = None
         self.held = HeldShards(new_member(address) if parent is None else parent.member)
         self.membership = self._build_lease(parent, renew, on_lost)
@@ -563,7 +563,7 @@ class Owner:
 
     def _set_peers(self) -> None:
         addresses = {**self._others, **self._children}
-        self.remote_dispatch.set_peers(
+        self.remote_dispatch.set_members(
             {name: partial(self._peer_calls, address) for name, address in addresses.items()}
         )
 
@@ -599,7 +599,7 @@ class Owner:
         opened = self._directory.note_outcome(
             did, contact, self._clock.now_ms(), payer_did=payer_did
         )
-        if opened is Opened.NOT:
+        if opened is Opened.NONE:
             return
         whose = None if opened is Opened.FOR_ALL else payer_did
         log.warning("circuit opened owner=%s agent=%s payer=%s", self._address, did, whose or "all")

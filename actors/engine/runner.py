@@ -38,9 +38,9 @@ from actors.workflows.dispatch_orders import (
     build_unstaked_event,
     rebuild_accepted_orders,
 )
-from actors.workflows.door import DISPATCHES_MAX, Door
 from actors.workflows.driven_shards import DrivenShards
 from actors.workflows.mapping_checks import add_warnings, check_mappings
+from actors.workflows.publish_admission import DISPATCHES_MAX, PublishAdmission
 from actors.workflows.publish_estimate import (
     build_budget_refusal,
     build_dry_run_reply,
@@ -129,7 +129,7 @@ class Runner:
             read within `reads.open()` and passed to `restore_stored`.
         at_work: records the current workflow, and counts the process ends that a workflow caused.
         on_answered: receives the shard of a workflow when one of its dispatches has ended.
-        dispatches_max: the maximum number of waiting dispatches, see `Door`.
+        dispatches_max: the maximum number of waiting dispatches, see `PublishAdmission`.
     """
 
     def __init__(
@@ -158,8 +158,10 @@ class Runner:
         self._on_rows_needed = on_rows_needed
         self._at_work = at_work
         self._on_answered = on_answered
-        self._door = Door(settings, dispatcher, ledger, dispatches_max=dispatches_max)
-        self._running = DrivenWorkflows(self._door.unfinished)
+        self._admission = PublishAdmission(
+            settings, dispatcher, ledger, dispatches_max=dispatches_max
+        )
+        self._running = DrivenWorkflows(self._admission.unfinished)
         self._submitted = 0
         self._commands = OwnerCommands(held, settings)
         self._guard: Guard[RunningWorkflow] = Guard(at_work, self._quarantine_raised)
@@ -171,7 +173,7 @@ class Runner:
         self._quarantine = Quarantine(
             self._commands,
             clock,
-            self._door.unfinished,
+            self._admission.unfinished,
             submit=self._submit_alone,
             request_rows=on_rows_needed,
             on_changed=self.reads.mark_changed,
@@ -207,7 +209,7 @@ class Runner:
 
         Raises: `ServiceError` if the cost cannot be estimated or a mapping cannot match.
         """
-        refused = self._door.refusal(request.payer_did)
+        refused = self._admission.refusal(request.payer_did)
         if refused is not None:
             done(refused)
             return
@@ -241,7 +243,7 @@ class Runner:
             return
         self._running.add(run)
         run.is_stored = False
-        self._door.opening.add(run.payer_did, len(actions))
+        self._admission.opening.add(run.payer_did, len(actions))
         is_last = estimate.exceeds_budget or run.machine.is_finished
         reply = build_publish_reply(request, estimate)
         handle = partial(self._handle_publish_commit, run, actions, is_last, reply, done)
@@ -483,7 +485,7 @@ class Runner:
         done: Publish,
         outcome: Outcome,
     ) -> None:
-        self._door.opening.remove(run.payer_did, len(actions))
+        self._admission.opening.remove(run.payer_did, len(actions))
         is_driven = self._running.has(run)
         if outcome.status is not OutcomeStatus.APPLIED:
             if is_driven:

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from actors.cluster.runtime import ensure_runtime, this_machine
 from actors.dispatch.large_results import BLOB_CACHE_BYTES_MAX, Blobs
-from actors.gateway.ends import Ended, Ends
+from actors.gateway.end_waiters import Ended, EndWaiters
 from actors.gateway.timekeeper_watch import TimekeeperWatch
 from actors.gateway.workflow_reads import RECORD_BYTES_MAX, WorkflowReads
 from actors.process.cached_answer import CachedAnswer
@@ -68,7 +68,7 @@ READ_DELAY_S_MAX = 1.0
 WAIT_POLL_S = 3.0
 
 
-class Question(NamedTuple):
+class OwnerCall(NamedTuple):
     """A request to an owner.
 
     `payer`: the DID in whose queue the request waits: the payer, or the caller of a cancellation or
@@ -108,7 +108,7 @@ class Gateway:
         )
         self._route = LedgerRoute(settings)
         self._ledger = self._route.client()
-        self._ends = Ends(settings.replica_requests_max)
+        self._ends = EndWaiters(settings.replica_requests_max)
         self._renew = self._route.renewals()
         self.owners = LiveOwners(
             settings,
@@ -178,10 +178,10 @@ class Gateway:
             ServiceError: NOT_CANCELLABLE when the workflow has ended.
         """
 
-        def asked(now: StoredWorkflow) -> Question:
+        def asked(now: StoredWorkflow) -> OwnerCall:
             if is_terminal(now.status):
                 raise _unexpected(ErrorCode.NOT_CANCELLABLE, now, "that has not ended")
-            return Question(request, request.actor_did)
+            return OwnerCall(request, request.actor_did)
 
         reply = await self._request_driver(request.workflow_id, asked, asked(stored))
         assert isinstance(reply, CancelReply)
@@ -197,10 +197,10 @@ class Gateway:
             ServiceError: CONFLICT when the workflow is not quarantined.
         """
 
-        def asked(now: StoredWorkflow) -> Question:
+        def asked(now: StoredWorkflow) -> OwnerCall:
             if is_terminal(now.status) or now.row["quarantined_ms"] is None:
                 raise _unexpected(ErrorCode.CONFLICT, now, "that is quarantined")
-            return Question(request, request.actor_did)
+            return OwnerCall(request, request.actor_did)
 
         reply = await self._request_driver(request.workflow_id, asked, asked(stored))
         assert isinstance(reply, ResumeReply)
@@ -213,8 +213,8 @@ class Gateway:
             ServiceError: ALREADY_SETTLED or ESCROW_RELEASED when the result came too late.
         """
 
-        def asked(now: StoredWorkflow) -> Question:
-            return Question(replace(request, is_late=is_terminal(now.status)), now.payer_did)
+        def asked(now: StoredWorkflow) -> OwnerCall:
+            return OwnerCall(replace(request, is_late=is_terminal(now.status)), now.payer_did)
 
         reply = await self._request_driver(request.workflow_id, asked)
         assert isinstance(reply, NodeResultReply)
@@ -259,8 +259,8 @@ class Gateway:
     async def _request_driver(
         self,
         workflow_id: str,
-        asked: Callable[[StoredWorkflow], Question | None],
-        question: Question | None = None,
+        asked: Callable[[StoredWorkflow], OwnerCall | None],
+        question: OwnerCall | None = None,
         *,
         deadline: float | None = None,
     ) -> OwnerAnswer:
@@ -342,9 +342,9 @@ class Gateway:
         Returns: False if the workflow has ended. True in every other case, even if the registration
         failed: `wait_finished` reads the row, too.
         """
-        watch = Question(WatchRequest(workflow_id=workflow_id, watcher=self.owners.watcher), "")
+        watch = OwnerCall(WatchRequest(workflow_id=workflow_id, watcher=self.owners.watcher), "")
 
-        def asked(now: StoredWorkflow) -> Question | None:
+        def asked(now: StoredWorkflow) -> OwnerCall | None:
             return None if is_terminal(now.status) else watch
 
         try:

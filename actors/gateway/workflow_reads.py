@@ -24,7 +24,7 @@ from ledger.features.workflow_reads import (
     workflow_records,
     workflow_rows,
 )
-from ledger.reads.batch_halves import Asked, Found, in_halves
+from ledger.reads.batch_halves import Found, Requested, in_halves
 from ledger.reads.reader import LedgerReader
 from ledger.reads.stored import RowDict, StoredWorkflow, WorkflowHead
 
@@ -164,8 +164,8 @@ class WorkflowReads:
 
 def _queue(
     name: str,
-    read: Callable[[list[Asked]], Awaitable[Sequence[Found]]],
+    read: Callable[[list[Requested]], Awaitable[Sequence[Found]]],
     capacity: int,
     batch_size: int,
-) -> Channel[Asked, Found]:
+) -> Channel[Requested, Found]:
     return Channel(name, in_halves(read), capacity=capacity, batch_size=batch_size)

@@ -57,7 +57,7 @@ class HeldShards:
         """Return the frozen shards."""
         return tuple(self._frozen)
 
-    def is_news(self, shard: int, epoch: int) -> bool:
+    def is_newer(self, shard: int, epoch: int) -> bool:
         """Say whether an epoch of a shard is later than every epoch known here.
 
         False also for an epoch under which this member held the shard in the past.
@@ -65,8 +65,8 @@ class HeldShards:
         return epoch > max(self._others.get(shard, -1), self._epochs.get(shard, 0))
 
     def add(self, shard: int, epoch: int) -> None:
-        """Add a shard under a later epoch (`is_news`); the shard must not be held already."""
-        assert shard not in self._epochs and self.is_news(shard, epoch), (shard, epoch)
+        """Add a shard under a later epoch (`is_newer`); the shard must not be held already."""
+        assert shard not in self._epochs and self.is_newer(shard, epoch), (shard, epoch)
         self._epochs[shard] = epoch
 
     def drop(self, shard: int) -> None:

@@ -283,7 +283,7 @@ class Membership:
         self._hold(mine)
 
     def _hold(self, epochs: dict[int, int]) -> None:
-        new = [shard for shard, epoch in epochs.items() if self._held.is_news(shard, epoch)]
+        new = [shard for shard, epoch in epochs.items() if self._held.is_newer(shard, epoch)]
         self._drop([shard for shard in new if shard in self._held])  # held under an older epoch
         for shard in new:
             self._held.add(shard, epochs[shard])

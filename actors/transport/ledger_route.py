@@ -1,7 +1,7 @@
 """Routes calls to the ledger's writer, also after another process has become the writer.
 
 Calls go to the last known writer. If a call fails, or has no reply after `SLOW_S`, the ledger's
-head row is read from Postgres, at most once per `LOOK_PAUSE_S`. The head row names the writer. If
+head row is read from Postgres, at most once per `POLL_PAUSE_S`. The head row names the writer. If
 it names another process, the calls to the previous writer are cut off and repeated at the new
 writer. Repeating is harmless: commands have keys, and renewals are idempotent. Callers therefore
 see no failure in a planned hand-over. The head row is not read while calls succeed.
@@ -33,7 +33,7 @@ log = logging.getLogger("callboard.ledger_client")
 
 # If a call has no reply after this time, the head row is read.
 SLOW_S: Final = 1.0
-LOOK_PAUSE_S: Final = 0.25
+POLL_PAUSE_S: Final = 0.25
 WARM_S: Final = 10.0
 # Maximum number of times that one call is repeated at another process.
 MOVES_MAX: Final = 3
@@ -67,7 +67,7 @@ class LedgerRoute:
         self.moves = 0
         self._calls: list[LedgerCall] = []
         self._looking: asyncio.Task[None] | None = None
-        self._looked_s = -LOOK_PAUSE_S
+        self._looked_s = -POLL_PAUSE_S
         self._warming: asyncio.Task[None] | None = None
 
     def call(self, method: str) -> LedgerCall:
@@ -141,7 +141,7 @@ class LedgerRoute:
         self._looking = None
 
     async def _look(self) -> None:
-        pause_s = self._looked_s + LOOK_PAUSE_S - time.monotonic()
+        pause_s = self._looked_s + POLL_PAUSE_S - time.monotonic()
         if pause_s > 0:
             await asyncio.sleep(pause_s)
         self._looked_s = time.monotonic()

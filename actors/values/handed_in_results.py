@@ -18,8 +18,8 @@ from core.json_text import (
     NotJson,
     Raw,
     UnreadNumber,
-    doubled_member,
-    may_double,
+    duplicate_member,
+    may_have_duplicates,
     read_foreign_json,
 )
 from core.message import Message
@@ -94,13 +94,13 @@ def judge_handed_in(handed_in: HandedIn) -> JudgedHandIn:
     value: Any = None
     try:
         value = read_foreign_json(handed_in.body)
-        is_suspect = may_double(handed_in.body, value)
+        is_suspect = may_have_duplicates(handed_in.body, value)
     except UnreadNumber as error:
         found = error.problem
         return HandedInDefect(found.path or "$", found.got, found.expected)
     except NotJson:
         is_suspect = False  # `judge_reply` describes the error
-    if is_suspect and (doubled := doubled_member(handed_in.body)):
+    if is_suspect and (doubled := duplicate_member(handed_in.body)):
         return HandedInDefect(doubled, *DOUBLED)
     verdict = judge_reply(
         200,

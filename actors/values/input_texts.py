@@ -13,7 +13,7 @@ from core.json_text import read_json
 from core.message import Message
 from core.workflow.dag import CompiledNode
 from core.workflow.events import Failure, Verdict
-from core.workflow.inputs import DispatchRoom, fill_payload, map_inputs
+from core.workflow.inputs import DispatchByteBudget, fill_payload, map_inputs
 
 
 class MapTexts(Message, frozen=True):
@@ -61,7 +61,7 @@ def map_texts(asked: MapTexts) -> MappedTexts | Failure:
 
     A value that is mapped to several inputs is encoded only once.
     """
-    room = DispatchRoom(asked.bytes_max, asked.left)
+    room = DispatchByteBudget(asked.bytes_max, asked.left)
     try:
         results = {name: read_json(text) for name, text in asked.texts.items()}
         mapped = map_inputs(asked.node, results, room)
@@ -75,7 +75,7 @@ def map_texts(asked: MapTexts) -> MappedTexts | Failure:
 
 def fill_texts(asked: FillTexts) -> InputText | Failure:
     """Return the inputs of a dispatch, or the failure of building them."""
-    room = DispatchRoom(asked.bytes_max, asked.left)
+    room = DispatchByteBudget(asked.bytes_max, asked.left)
     node = asked.node
     try:
         values = {}

@@ -188,7 +188,7 @@ def _peer_terms(
     peer, fee_bps = entry.peer, entry.fee_bps
     if peer is None:
         return None
-    most_micro = machine.find_most_due(node.name)
+    most_micro = machine.peer_charge_max_micro(node.name)
     return OrderTerms(
         peer.id,
         split_payment(most_micro, fee_bps).agent_micro,
@@ -274,7 +274,7 @@ def build_timeout_event(action: AwaitResult) -> Event:
 def build_unstaked_event(action: DispatchNode, now_ms: int) -> Event:
     """Return the event of an attempt that is not sent because its stake was not locked."""
     message = f"the stake of {action.agent_did} was locked by other work"
-    failure = Failure(NodeErrorCode.NO_CANDIDATE, message, is_unstaked=True)
+    failure = Failure(NodeErrorCode.NO_CANDIDATE, message, is_stake_in_use=True)
     return failed_event(action, failure, now_ms, now_ms)
 
 

@@ -42,7 +42,7 @@ from ledger.commands import Outcome, OutcomeStatus
 
 # A dry run with more different directory queries than this does not check the promised times and
 # the verifiers of the agents. A query with these checks takes 7 ms among 5,000 agents.
-EXACT_LOOKS_MAX: Final = 64
+EXACT_QUERIES_MAX: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -401,8 +401,8 @@ def build_dry_run_reply(
     def list_available_agents(action: SelectAgent) -> tuple[list[str], Failure | None]:
         return directory.list_available_agents(action, now_ms, payer_did=request.payer_did)
 
-    actions = {name: _build_look(node) for name, node in request.compiled.nodes.items()}
-    if len({*actions.values()}) > EXACT_LOOKS_MAX:
+    actions = {name: _build_selection(node) for name, node in request.compiled.nodes.items()}
+    if len({*actions.values()}) > EXACT_QUERIES_MAX:
         actions = {
             name: replace_members(one, timeout_ms=None, verifier_capability_id="")
             for name, one in actions.items()
@@ -421,13 +421,13 @@ def build_dry_run_reply(
             name: {"reason": failure.message, "waitForAgentMs": wait_ms}
             for name, (_, failure) in selections.items()
             if failure is not None
-            and failure.is_passing
+            and failure.is_temporary
             and (wait_ms := request.compiled.nodes[name].wait_for_agent_ms)
         },
     )
 
 
-def _build_look(node: CompiledNode) -> SelectAgent:
+def _build_selection(node: CompiledNode) -> SelectAgent:
     """Return the selection that a dry run requests from the directory for a node."""
     return SelectAgent(
         "",

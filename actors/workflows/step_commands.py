@@ -24,7 +24,7 @@ from core.workflow.actions import Action, CloseAuction, SelectAgent, SelectBidde
 from core.workflow.events import (
     AgentRevoked,
     AttemptSucceeded,
-    BidsHeard,
+    BidsReceived,
     Event,
     NodeChanged,
     Record,
@@ -203,7 +203,7 @@ def step_key(workflow_id: str, event: Event) -> str:
         return settlement_key(workflow_id, node, attempt)
     if isinstance(event, RetryDue):
         turn = event.at_ms
-    elif isinstance(event, BidsHeard):
+    elif isinstance(event, BidsReceived):
         turn = event.round
     elif isinstance(event, AgentRevoked):
         node, turn = event.agent_did, event.at_ms
@@ -217,7 +217,7 @@ def settlement_key(workflow_id: str, node: str, attempt: int) -> str:
     return f"AttemptSettled:{workflow_id}:{node}:{attempt}"
 
 
-def build_bids_heard(action: CloseAuction, outcome: Outcome, at_ms: int) -> BidsHeard:
+def build_bids_heard(action: CloseAuction, outcome: Outcome, at_ms: int) -> BidsReceived:
     """Return the event of a round's live bids, from the ledger's outcome."""
     bids = tuple(
         Bid(
@@ -230,7 +230,7 @@ def build_bids_heard(action: CloseAuction, outcome: Outcome, at_ms: int) -> Bids
         )
         for bid in outcome.result["bids"]
     )
-    return BidsHeard(action.node, action.round, bids, at_ms)
+    return BidsReceived(action.node, action.round, bids, at_ms)
 
 
 def build_cancel_reply(

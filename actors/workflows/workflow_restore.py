@@ -27,7 +27,7 @@ from core.workflow.events import (
     NodeChanged,
     Record,
     RuntimeExceeded,
-    StakeFreed,
+    StakeUnlocked,
     WorkflowChanged,
 )
 from core.workflow.machine import WorkflowMachine
@@ -116,7 +116,7 @@ def build_end_from_rows(
             continue
         if node["stake_micro"]:
             records.append(
-                StakeFreed(node["name"], node["attempt"], node["agent_did"], node["stake_micro"])
+                StakeUnlocked(node["name"], node["attempt"], node["agent_did"], node["stake_micro"])
             )
         if node["auction_closes_ms"] is not None:  # frees the stakes of the round's bids
             name, number = node["name"], node["auction_round"]

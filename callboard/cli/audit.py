@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from callboard.cli.calling import calling_verb
+from callboard.cli.method_verbs import calling_verb
 from callboard.cli.session import (
     EXIT_REFUSED,
     EXIT_USAGE,
@@ -77,7 +77,7 @@ _Notes = Annotated[
 @verb(audit_log, "export")
 def export(session: Session, file: _File) -> None:
     """Export the audit log, up to its newest checkpoint; continues the file if it exists."""
-    from callboard.proving import export_log
+    from callboard.proofs import export_log
 
     try:
         added, size = export_log(session.client, file)
@@ -92,7 +92,7 @@ def export(session: Session, file: _File) -> None:
 @verb(audit_log, "verify")
 def verify(session: Session, key: _FirstKey = "") -> None:
     """Verify the audit log of the service: every hash, link, root and signature."""
-    from callboard.proving import audit_lines
+    from callboard.proofs import audit_lines
     from callboard.verify import verify_log
 
     note = session.client.audit_checkpoint().note

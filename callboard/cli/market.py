@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from callboard.cli.calling import calling_verb
+from callboard.cli.method_verbs import calling_verb
 from callboard.cli.session import EXIT_UNSUCCESSFUL, Session, noun, object_in, stop, verb
 from callboard.cli.workflows import Wait, Watch, warn, watch_workflow
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 
 import typer
 
-from callboard.cli.calling import calling_verb
+from callboard.cli.method_verbs import calling_verb
 from callboard.cli.session import (
     EXIT_UNSUCCESSFUL,
     EXIT_USAGE,

@@ -77,7 +77,7 @@ class Session:
     def client(self) -> Client:
         """A client for the service; `locate` finds the address and the credential."""
         from callboard.client import Client
-        from callboard.locating import EmptyKey
+        from callboard.location import EmptyKey
 
         try:
             return Client(self.url, self.api_key, home=self.home, reason=self.reason)

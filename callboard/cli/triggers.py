@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from callboard.cli.calling import calling_verb
+from callboard.cli.method_verbs import calling_verb
 from callboard.cli.session import EXIT_USAGE, Session, noun, object_in, stop, verb
 
 if TYPE_CHECKING:

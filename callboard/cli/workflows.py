@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from callboard.cli.calling import calling_verb
+from callboard.cli.method_verbs import calling_verb
 from callboard.cli.session import (
     EXIT_UNSUCCESSFUL,
     EXIT_USAGE,
@@ -281,7 +281,7 @@ def prove(
     ] = None,
 ) -> None:
     """Write the bundle that proves a node that succeeded; `callboard verify` checks it offline."""
-    from callboard.proving import prove_node
+    from callboard.proofs import prove_node
 
     bundle = json.dumps(prove_node(session.client, workflow_id, node), separators=(",", ":"))
     if file is None:

@@ -45,7 +45,7 @@ from callboard.demo.books import Books, books_of
 from callboard.demo.document import served
 from callboard.demo.processes import EXAMPLE, AgentFailed, AgentProcesses, supervisor
 from callboard.errors import CallboardError
-from callboard.proving import audit_lines, prove_node
+from callboard.proofs import audit_lines, prove_node
 from callboard.verify import NotProven, verify_bundle, verify_log
 
 DEPOSIT_CREDITS = 1

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from callboard.errors import CallboardError
 from callboard.kit import serving
-from callboard.kit.answering import AnsweringAgent
 from callboard.kit.context import Later
+from callboard.kit.dispatch_replies import AnsweringAgent
 from callboard.kit.version_publishing import VersionDiffers
 
 if TYPE_CHECKING:

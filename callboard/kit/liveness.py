@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Awaitable
 
 from callboard.client import AsyncClient
 from callboard.errors import CallboardError
-from callboard.kit.answering import AnsweringAgent
+from callboard.kit.dispatch_replies import AnsweringAgent
 
 # An agent that is about to end must not wait long for a coordinator that does not reply.
 TELL_TIMEOUT_S = 5.0

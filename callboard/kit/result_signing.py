@@ -9,7 +9,7 @@ from typing import Any
 
 from nacl.signing import SigningKey
 
-from callboard.locating import read_seed
+from callboard.location import read_seed
 from core.jcs import jcs
 from core.trust.signatures import result_message
 

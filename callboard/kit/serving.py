@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import uvicorn
 from uvicorn.lifespan.off import LifespanOff
 
-from callboard.kit.answering import Answer, AnsweringAgent
+from callboard.kit.dispatch_replies import Answer, AnsweringAgent
 
 if TYPE_CHECKING:
     from callboard.kit.liveness import Liveness

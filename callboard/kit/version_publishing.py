@@ -12,7 +12,7 @@ from callboard.errors import CallboardError
 
 if TYPE_CHECKING:
     from callboard.client import AsyncClient
-    from callboard.kit.answering import AnsweringAgent
+    from callboard.kit.dispatch_replies import AnsweringAgent
 
 
 class VersionDiffers(Exception):

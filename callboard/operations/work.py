@@ -24,7 +24,7 @@ from callboard.calls import (
     segment,
     single,
 )
-from callboard.locating import read_seed
+from callboard.location import read_seed
 from callboard.operations.declaring import (
     Iteration,
     listing,

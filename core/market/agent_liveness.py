@@ -42,7 +42,7 @@ class Liveness(Struct, frozen=True, gc=False):
     is_probe_ok: bool | None = None
 
 
-UNHEARD: Final = Liveness()
+NO_SIGNALS: Final = Liveness()
 
 
 def drop_older_signals(live: Liveness, registered_ms: int) -> Liveness:

@@ -26,7 +26,7 @@ from typing import Any, Final, NamedTuple
 
 from sortedcontainers import SortedList
 
-from core.market.ranking import SHOWN_MAX, Candidate, RankingRules, find_place
+from core.market.ranking import SHOWN_MAX, Candidate, RankingRules, sort_key
 from core.money import MICRO_MAX
 
 BPS: Final = 10_000
@@ -227,7 +227,7 @@ class RankedCandidates:
             self._ranked.remove(known)
         elif not self._places:
             self._ranked_by_micro = candidate.price_micro
-        place = find_place(candidate, self._ranked_by_micro, self._rules)
+        place = sort_key(candidate, self._ranked_by_micro, self._rules)
         self._places[candidate.did] = place
         self._ranked.add(place)
         # Usually only `in_flight` has changed. This changes the agent's place in the other orders
@@ -271,7 +271,7 @@ class RankedCandidates:
 
     def _sort(self, candidates: Iterable[Candidate], cheapest_micro: float) -> None:
         """Replace the candidates, and sort them by their scores at this lowest price."""
-        places = [find_place(one, cheapest_micro, self._rules) for one in candidates]
+        places = [sort_key(one, cheapest_micro, self._rules) for one in candidates]
         self._places = {place[-1].did: place for place in places}
         self._ranked = SortedList(places)
         self._ranked_by_micro = cheapest_micro
@@ -280,7 +280,7 @@ class RankedCandidates:
     # -- choice -----------------------------------------------------------------------------------
 
     def choose(self, node: Node, seed: int | None = None) -> Best | None:
-        """Choose the best candidate for a node (`find_place`), or a new agent for a trial.
+        """Choose the best candidate for a node (`sort_key`), or a new agent for a trial.
 
         Args:
             node: the restrictions of the node.
@@ -303,7 +303,7 @@ class RankedCandidates:
             if not pool:
                 return None
             cheapest_micro = min(one.price_micro for one in pool)
-            place = partial(find_place, cheapest_micro=cheapest_micro, rules=self._rules)
+            place = partial(sort_key, cheapest_micro=cheapest_micro, rules=self._rules)
             best = nsmallest(SHOWN_MAX, pool, key=place)
         trial = None if seed is None else self._pick_trial(seed, node, best)
         if trial is None:

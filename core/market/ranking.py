@@ -176,7 +176,7 @@ class Choice(NamedTuple):
 
     def weigh(self, candidate: Candidate) -> tuple[float, dict[str, float]]:
         """Return the score of a ranked candidate, and its parts before weighting, by name."""
-        place = find_place(candidate, self.cheapest_micro, self.rules)
+        place = sort_key(candidate, self.cheapest_micro, self.rules)
         asked, standing = candidate.price_micro, candidate.standing
         parts = {
             "reputation": standing.score,
@@ -223,7 +223,7 @@ def render_reasons(text: str) -> str:
 Place = tuple[float, float, Any, Candidate]
 
 
-def find_place(candidate: Candidate, cheapest_micro: float, rules: RankingRules) -> Place:
+def sort_key(candidate: Candidate, cheapest_micro: float, rules: RankingRules) -> Place:
     """Return the sort key of a candidate; the best candidate has the lowest key.
 
     The key compares the scores first, the highest first. Equal scores are decided by the lower

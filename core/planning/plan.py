@@ -20,9 +20,9 @@ from typing import Any, Final, Literal
 
 from core.money import MICRO_MAX, credits_number
 from core.planning.chaining import Step, best_source, connect, connect_later, give
-from core.planning.makers import Makers
 from core.planning.offers import Member, Offer
 from core.planning.phrases import Phrase, Value, phrases
+from core.planning.producers import Producers
 from core.planning.ranking import OfferRanking, Ranked
 from core.planning.words import name_stems
 
@@ -114,7 +114,7 @@ def plan(description: str, offers: Sequence[Offer], *, nodes_max: int = NODES_MA
     """
     offers = affordable(offers)
     ranking = OfferRanking(offers)
-    makers = Makers(offers, ranking)
+    makers = Producers(offers, ranking)
     draft = Plan(description.strip(), nodes_max=min(nodes_max, NODES_MAX))
     for phrase in phrases(description):  # (1)
         draft.addresses += [one for one in phrase.values if one.kind in ("uri", "email")]
@@ -207,7 +207,7 @@ def sureness(best: Ranked, rival: Ranked | None) -> float:
     return round(best.share * (1 - near / 2), 3)
 
 
-def _add_producers(draft: Plan, step: Step, makers: Makers, deep: int) -> None:
+def _add_producers(draft: Plan, step: Step, makers: Producers, deep: int) -> None:
     for wanted in step.offer.inputs:
         before = draft.steps[: draft.steps.index(step)]
         if draft.is_full or wanted.name in step.payload:

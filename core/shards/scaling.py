@@ -97,7 +97,7 @@ def drained_machines(
     return frozenset(machines) - busy
 
 
-def counted_machines(
+def machines_with_replicas(
     seen_s: Mapping[str, float],
     live: Iterable[str],
     draining: Collection[str],

@@ -79,7 +79,7 @@ class SelectBidder(Message, frozen=True):
 
 
 class CloseAuction(Message, frozen=True):
-    """Read the round's live bids from the ledger at `due_ms` and deliver `BidsHeard`."""
+    """Read the round's live bids from the ledger at `due_ms` and deliver `BidsReceived`."""
 
     node: str
     round: int

@@ -59,10 +59,10 @@ class Failure(Message, frozen=True):
     `details`: for AGENT_UNAVAILABLE, a value of the closed list of reasons.
     `is_spared`: the agent is not to blame, although the code alone suggests it: for example, it was
     too busy or its connection broke. The agent loses neither stake nor reputation.
-    `is_unstaked`: nothing was sent and no stake is locked, because other work locks the agent's
+    `is_stake_in_use`: nothing was sent and no stake is locked, because other work locks the agent's
     stake.
     `is_forged`: the signature of the result is not the agent's. The agent is slashed as for fraud.
-    `is_passing`: the selection failed because of an unavailable agent that may come back soon.
+    `is_temporary`: the selection failed because of an unavailable agent that may come back soon.
     `is_refusal`: the agent refused the inputs.
     `is_declined`: the agent is full or refuses connections, so it has not taken the work.
     """
@@ -74,9 +74,9 @@ class Failure(Message, frozen=True):
     target_agent_id: str | None = None
     retry_after_ms: int = 0
     is_spared: bool = False
-    is_unstaked: bool = False
+    is_stake_in_use: bool = False
     is_forged: bool = False
-    is_passing: bool = False
+    is_temporary: bool = False
     is_refusal: bool = False
     is_declined: bool = False
 
@@ -121,7 +121,7 @@ class AgentNotSelected(Message, frozen=True):
     closed: AuctionClosed | None = None
 
 
-class BidsHeard(Message, frozen=True):
+class BidsReceived(Message, frozen=True):
     """The window of an auction round is over; `bids` are all live bids of the round."""
 
     node: str
@@ -261,7 +261,7 @@ Event = (
     WorkflowAccepted
     | AgentSelected
     | AgentNotSelected
-    | BidsHeard
+    | BidsReceived
     | WorkStarted
     | AttemptAccepted
     | AttemptSucceeded
@@ -387,7 +387,7 @@ class StakeLocked(Message, frozen=True):
     micro: int
 
 
-class StakeFreed(Message, frozen=True):
+class StakeUnlocked(Message, frozen=True):
     """An attempt has ended and unlocks its stake. The ledger decides how much is slashed.
 
     `is_forged`: the signature of the attempt's result is not the agent's. `failure_code`: the code
@@ -449,7 +449,7 @@ Record = (
     | AttemptFinished
     | NodePaid
     | StakeLocked
-    | StakeFreed
+    | StakeUnlocked
     | AuctionOpened
     | AuctionClosed
     | WorkflowChanged

@@ -38,7 +38,7 @@ class _TooLarge(Exception):
     """The inputs are larger than a dispatch may be."""
 
 
-class DispatchRoom:
+class DispatchByteBudget:
     """The remaining bytes of a dispatch body.
 
     Args:
@@ -65,7 +65,7 @@ class DispatchRoom:
 
 
 def map_inputs(
-    node: CompiledNode, results: Mapping[str, Any], room: DispatchRoom
+    node: CompiledNode, results: Mapping[str, Any], room: DispatchByteBudget
 ) -> dict[str, Any] | Failure:
     """Return the mapped inputs whose sources are in `results`, by input name; or the failure.
 
@@ -93,7 +93,7 @@ def map_inputs(
 
 
 def fill_payload(
-    node: CompiledNode, mapped: Mapping[str, Any], room: DispatchRoom
+    node: CompiledNode, mapped: Mapping[str, Any], room: DispatchByteBudget
 ) -> dict[str, Any] | Failure:
     """Return a copy of the payload with its templates filled, or the failure.
 
@@ -169,7 +169,7 @@ def template_names(value: Any) -> set[str]:
     return set().union(*map(template_names, members)) if isinstance(value, dict | list) else set()
 
 
-def _fill_templates(value: Any, values: Mapping[str, Any], room: DispatchRoom) -> Any:
+def _fill_templates(value: Any, values: Mapping[str, Any], room: DispatchByteBudget) -> Any:
     """Return a copy of a value with `{{name}}` replaced in every string; unknown names stay."""
     if isinstance(value, str):
         return _TEMPLATE.sub(lambda match: _template_text(match, values, room), value)
@@ -180,7 +180,9 @@ def _fill_templates(value: Any, values: Mapping[str, Any], room: DispatchRoom) -
     return value
 
 
-def _template_text(match: re.Match[str], values: Mapping[str, Any], room: DispatchRoom) -> str:
+def _template_text(
+    match: re.Match[str], values: Mapping[str, Any], room: DispatchByteBudget
+) -> str:
     name = match[1].strip()
     if name not in values:
         return match[0]

@@ -32,7 +32,7 @@ from core.workflow.events import (
     AttemptAccepted,
     AttemptFailed,
     AttemptSucceeded,
-    BidsHeard,
+    BidsReceived,
     BlobRef,
     CancelRequested,
     Event,
@@ -53,7 +53,7 @@ from core.workflow.rules.attempts import (
     retry_due,
     work_started,
 )
-from core.workflow.rules.auction_rounds import bids_heard
+from core.workflow.rules.auction_rounds import bids_received
 from core.workflow.rules.node_ends import cancel_requested, runtime_exceeded
 from core.workflow.rules.payment import peer_price_max_micro
 from core.workflow.rules.restoration import load_nodes, resume_nodes
@@ -166,7 +166,7 @@ class WorkflowMachine:
         """Return a node's state, which the caller must not change. Raises KeyError."""
         return self._workflow.nodes[name]
 
-    def find_most_due(self, name: str) -> int:
+    def peer_charge_max_micro(self, name: str) -> int:
         """Return the maximum that a peer may charge for a node's open attempt, micro-credits."""
         return peer_price_max_micro(self._workflow, self._workflow.nodes[name])
 
@@ -233,7 +233,7 @@ _RULES: Final[dict[type, Callable[[WorkflowState, Any], None]]] = {
     WorkflowAccepted: workflow_accepted,
     AgentSelected: agent_selected,
     AgentNotSelected: _not_selected,
-    BidsHeard: bids_heard,
+    BidsReceived: bids_received,
     WorkStarted: work_started,
     AttemptAccepted: attempt_accepted,
     AttemptSucceeded: attempt_succeeded,

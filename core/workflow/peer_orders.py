@@ -195,28 +195,28 @@ def read_order(
     try:
         record = _RECORD.decode(body)
     except _UNREADABLE as error:
-        return _lie(terms, f"no workflow record: {error}")
+        return _broken_order(terms, f"no workflow record: {error}")
     if known_id not in (None, record.workflow_id):  # 1
-        return _lie(terms, f"the record of workflow {quoted(record.workflow_id)}")
+        return _broken_order(terms, f"the record of workflow {quoted(record.workflow_id)}")
     if _ID.fullmatch(record.workflow_id) is None:
-        return _lie(terms, "a workflow without an id")
+        return _broken_order(terms, "a workflow without an id")
     if record.status in (WorkflowStatus.PENDING, WorkflowStatus.RUNNING):  # 2
         return Placed(record.workflow_id)
     nodes = record.nodes
     if record.status not in _ENDED:
-        return _lie(terms, f"a workflow in state {quoted(record.status)}")
+        return _broken_order(terms, f"a workflow in state {quoted(record.status)}")
     if nodes is None:  # the reply has only ids, because the order failed at its publish
         return Failed(_failure_there(terms, record.error))
     if nodes.keys() != {NODE} or record.intent != ORDER_INTENT + event_id:
-        return _lie(terms, "the record of another order")
+        return _broken_order(terms, "the record of another order")
     try:
         charged_micro = micro_from_credits(json.loads(bytes(record.spent_credits)))
     except (ValueError, RecursionError) as error:
-        return _lie(terms, f"spentCredits: {error}")
+        return _broken_order(terms, f"spentCredits: {error}")
     if not 0 <= charged_micro <= terms.budget_micro:  # 3
         agreed = credits_text(terms.budget_micro)
         charged = credits_text(charged_micro)
-        return _lie(terms, f"it charged {charged} credits, at most {agreed} were agreed")
+        return _broken_order(terms, f"it charged {charged} credits, at most {agreed} were agreed")
     node = nodes[NODE]
     if record.status != WorkflowStatus.SUCCESS:  # 4
         failure = _failure_there(terms, node.error or record.error)
@@ -224,7 +224,7 @@ def read_order(
         return Failed(failure, charged_micro if is_rejected else 0)
     result = bytes(node.result)
     if node.status != NodeStatus.SUCCESS or not (result or node.result_ref):
-        return _lie(terms, f"a node in state {quoted(node.status)} without a result")
+        return _broken_order(terms, f"a node in state {quoted(node.status)} without a result")
     agent_did = node.agent_did if is_did(node.agent_did) else ""
     return Done(record.workflow_id, result, charged_micro, agent_did)
 
@@ -239,7 +239,7 @@ def read_result(body: bytes, done: Done, terms: OrderTerms) -> Done | Failed:
     try:
         msgspec.json.decode(body, type=Raw)
     except _UNREADABLE as error:
-        return _lie(terms, f"no result: {error}")
+        return _broken_order(terms, f"no result: {error}")
     return Done(done.workflow_id, body, done.charged_micro, done.agent_did)
 
 
@@ -314,6 +314,6 @@ def _failure_there(terms: OrderTerms, error: Any) -> Failure:
     return Failure(kind, told, is_spared=is_rejected)
 
 
-def _lie(terms: OrderTerms, got: str) -> Failed:
+def _broken_order(terms: OrderTerms, got: str) -> Failed:
     message = f"invalid reply of the peer {terms.peer_id} to the order: {got[:_TEXT_CHARS_MAX]}"
     return Failed(Failure(NodeErrorCode.INVALID_REPLY, message, Verdict.FINAL_FOR_AGENT))

@@ -54,7 +54,7 @@ class NodeState(NodeColumns, kw_only=True):
     awaiting: AwaitedSelection = AwaitedSelection.NOTHING
     price_limit_micro: int = 0  # the price limit of the open selection
     is_retrying: bool = False  # the open selection is for a retry
-    is_stand_in: bool = False  # the open selection looks for a replacement of the last agent
+    seeks_replacement: bool = False  # the open selection looks for a replacement of the last agent
     declined: Failure | None = None  # the decline because of which the node looks for another agent
     agents_used: tuple[str, ...] = ()
     is_first_try: bool = False  # the open attempt is its agent's first attempt at this node
@@ -104,7 +104,7 @@ class NodeState(NodeColumns, kw_only=True):
         self.awaiting = AwaitedSelection.NOTHING
         self.wait_until_ms = None
         self.is_retrying = False
-        self.is_stand_in = False
+        self.seeks_replacement = False
         self.declined = None
         self.is_accepted = False
         self.attempt += 1
@@ -151,7 +151,7 @@ class NodeState(NodeColumns, kw_only=True):
         last = () if self.agent_did is None else (self.agent_did,)
         self.agents_used = tuple(dict.fromkeys((*agents_used, *last)))
         self.is_round_open = self.auction_closes_ms is not None
-        if tells_of_wait(self.selection_json):
+        if is_wait_record(self.selection_json):
             self.wait_until_ms = self.retry_at_ms
         # A stored `running` node without a result was accepted by its agent.
         self.is_accepted = self.status is NodeStatus.RUNNING and not self.has_result
@@ -207,7 +207,7 @@ class Budget:
         assert self.spent_micro <= self.hold_micro, (self.spent_micro, self.hold_micro)
 
 
-def tells_of_wait(selection_json: str | None) -> bool:
+def is_wait_record(selection_json: str | None) -> bool:
     """Say whether a stored selection is that of a waiting node (`rules/waiting.py`)."""
     return selection_json is not None and selection_json.startswith(f'{{"{WAITING_FOR}":')
 

@@ -14,16 +14,16 @@ import sqlalchemy as sql
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from core.errors import ErrorCode, ServiceError
-from ledger.connections.connecting import connect
+from ledger.connections.connect import connect
 from ledger.connections.timeouts import cut_after
 from ledger.schema import (
     OPERATIONAL_ROLE,
     UNREACHABLE,
     driver_url,
     engine_url,
+    is_statement_timeout,
     session_options,
     unreachable,
-    was_ended,
 )
 
 OPERATIONAL_TIMEOUT_S: Final = 5.0
@@ -97,7 +97,7 @@ class Pool:
                     found = result.mappings() if result.returns_rows else ()
                     return [dict(row) for row in found]
         except UNREACHABLE as error:
-            if was_ended(error):
+            if is_statement_timeout(error):
                 detail, retry_after_s = self._too_slow
                 raise ServiceError(
                     ErrorCode.OVERLOADED, detail, retry_after_s=retry_after_s

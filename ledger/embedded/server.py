@@ -28,7 +28,7 @@ from urllib.parse import quote
 import psycopg
 from psycopg import sql
 
-from ledger.embedded import conf
+from ledger.embedded import server_config
 from ledger.embedded.tethered import capabilities, tethered_command
 
 MAJOR_VERSION = 18
@@ -110,7 +110,7 @@ class EmbeddedPostgres:
         self.password_file = home / "postgres.pass"
         self.socket_folder = run_folder / "pg"
         self._run_folder = run_folder
-        self._conf = conf.server_conf(
+        self._conf = server_config.server_settings(
             socket_folder=self.socket_folder,
             shared_buffers_mib=shared_buffers_mib,
             max_connections=max_connections,
@@ -157,7 +157,7 @@ class EmbeddedPostgres:
         self.log_file.parent.mkdir(parents=True, exist_ok=True)
         end_leftovers(self.folder, self._progress)
         self._prepare_socket_folder()
-        self._open_ways()
+        self._choose_programs()
         if not self.folder.exists():
             self._initialise()
         self._check_version()
@@ -196,7 +196,7 @@ class EmbeddedPostgres:
         query += f"&passfile={quote(str(self.password_file), safe='')}"
         return f"postgresql://{role}@/{database}?{query}"
 
-    def _open_ways(self) -> None:
+    def _choose_programs(self) -> None:
         """Set the folder of the programs that the server's user runs. Copy the programs if that
         user cannot run them in place.
 
@@ -246,7 +246,7 @@ class EmbeddedPostgres:
         write_private(password_of_initdb, passwords[SUPERUSER])
         self._give(password_of_initdb)
         options = [
-            *conf.INITDB_OPTIONS,
+            *server_config.INITDB_OPTIONS,
             f"--username={SUPERUSER}",
             f"--pwfile={password_of_initdb}",
         ]
@@ -290,7 +290,7 @@ class EmbeddedPostgres:
     def _write_conf(self) -> None:
         for name, text in (
             ("postgresql.conf", self._conf),
-            ("pg_hba.conf", conf.ACCESS_RULES),
+            ("pg_hba.conf", server_config.ACCESS_RULES),
         ):
             path = self.folder / name
             write_private(path, text)

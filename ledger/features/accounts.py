@@ -16,7 +16,7 @@ from core.market.sharing.quota import DAY_MS, QuotaUsage
 from core.money import ISSUED_MICRO_MAX, MICRO_MAX, credits_text
 from core.records.audit import AuditEventType
 from ledger.authority import AuthorizedCommand, OwnersCommand
-from ledger.connections.connecting import fetch
+from ledger.connections.connect import fetch
 from ledger.features.reputation import tally_of
 from ledger.reads.reader import LedgerReader, RowDict
 from ledger.schema import account, entry, escrow, quota, reputation, typed

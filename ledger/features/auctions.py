@@ -27,7 +27,7 @@ from core.records.audit import AuditEventType
 from core.workflow.events import AuctionClosed, AuctionOpened
 from ledger.authority import OwnersCommand
 from ledger.commands import Command
-from ledger.connections.connecting import columns_of, fetch
+from ledger.connections.connect import columns_of, fetch
 from ledger.features.stakes import stake_accounts, stake_parts
 from ledger.features.workflow_commands import AdvanceWorkflow, PublishWorkflow
 from ledger.reads.agent_pages import IS_SHOWN
@@ -122,7 +122,7 @@ def lock_bid(place: Place, round_: OpenRound, bid: Bid, batch: Batch) -> None:
     _move(AuditEventType.STAKE_LOCKED, place, round_, bid, batch)
 
 
-def free_bid(place: Place, round_: OpenRound, bid: Bid, batch: Batch) -> None:
+def unlock_bid(place: Place, round_: OpenRound, bid: Bid, batch: Batch) -> None:
     """Unlock the stake of a bid.
 
     If a refund has reduced the locked stake meanwhile, only the rest is unlocked.
@@ -211,7 +211,7 @@ def plan_place_bid(command: PlaceBid, batch: Batch) -> Result:
     place = (command.workflow_id, command.node)
     lock_bid(place, round_, bid, batch)  # (5)
     if displaced is not None:
-        free_bid(place, round_, displaced, batch)
+        unlock_bid(place, round_, displaced, batch)
     _store_bid(command.workflow_id, command.node, command.round, bid, batch)
     batch.record(
         AuditEventType.BID_PLACED,
@@ -226,7 +226,7 @@ def plan_place_bid(command: PlaceBid, batch: Batch) -> Result:
 @plans(
     KeepBid,
     reads=keys_of(workflow_ids="workflow_id", kept_bids="workflow_id node", trusted="agent_did"),
-    is_asked_again=True,
+    reuses_key=True,
 )
 def plan_keep_bid(command: KeepBid, batch: Batch) -> Result:
     """Store a bid outside of any round.
@@ -261,7 +261,7 @@ def plan_keep_bid(command: KeepBid, batch: Batch) -> Result:
     return {"receivedMs": batch.clock_ms}
 
 
-@plans(EndBidding, reads=keys_of(rounds="workflow_id node"), is_asked_again=True)
+@plans(EndBidding, reads=keys_of(rounds="workflow_id node"), reuses_key=True)
 def plan_end_bidding(command: EndBidding, batch: Batch) -> Result:
     """Return the live bids of a round whose time is over."""
     round_ = _open_round(command.workflow_id, command.node, command.round, batch)
@@ -366,7 +366,7 @@ def _close(command: PublishWorkflow | AdvanceWorkflow, record: AuctionClosed, ba
     batch.record(AuditEventType.AUCTION_CLOSED, ("workflow", command.workflow_id), **payload)
     for bid in held.values():
         assert round_ is not None, record
-        free_bid(place, round_, bid, batch)
+        unlock_bid(place, round_, bid, batch)
 
 
 def _build_bid(command: PlaceBid | KeepBid, batch: Batch, locked_micro: int = 0) -> Bid:

@@ -11,11 +11,11 @@ from typing import Any, Final, NamedTuple
 
 import sqlalchemy as sql
 
-from core.capabilities.choosing_versions import PublishedVersion
 from core.capabilities.semver import parse_version, version_id
+from core.capabilities.version_choice import PublishedVersion
 from core.records.audit import AuditEventType
 from ledger.authority import OwnersCommand
-from ledger.connections.connecting import fetch
+from ledger.connections.connect import fetch
 from ledger.reads.reader import LedgerReader, RowDict
 from ledger.schema import capability_line, capability_version, typed
 from ledger.tables.market_tables import (

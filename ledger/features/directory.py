@@ -13,29 +13,29 @@ from typing import Any, Final
 
 import psycopg
 
-from ledger.connections.connecting import connect
+from ledger.connections.connect import connect
 from ledger.features.accounts import STAKE_PARTS
-from ledger.reads.prepared import PreparedReads
+from ledger.reads.prepared_reads import PreparedReads
 from ledger.reads.stored import RowDict
 from ledger.schema import READER_ROLE, driver_url, session_options
 
-# An owner process reads all rows of a kind, or only the rows that changed since an earlier look. A
-# look is one statement that says which kinds have changed (`LOOK`). The writer stores in each row,
+# An owner process reads all rows of a kind, or only the rows that changed since an earlier poll. A
+# poll is one statement that says which kinds have changed (`LOOK`). The writer stores in each row,
 # as `changed_id`, the audit id of the batch that changed it. These ids are in the order of the
 # commits. So the changed rows are those above the newest id that the process has seen. Heartbeats
 # and probes have several writers and no audit entries. Their changes are found by the time in the
-# row, and by the transactions that the earlier look could not see.
+# row, and by the transactions that the earlier poll could not see.
 
 # Rows per page; small, because rows of agents contain cards.
 PAGE_ROWS: Final = 200
-# A transaction may read the clock before a look, and be committed after the look.
+# A transaction may read the clock before a poll, and be committed after the poll.
 OVERLAP_MS: Final = 2_000
 # The database's clock. The session, because a restarted server may use transaction numbers again
 # that it has lost.
 _NOW_MS: Final = "(extract(epoch FROM statement_timestamp()) * 1000)::bigint"
 _SESSION: Final = "pg_backend_pid() || ' ' || pg_postmaster_start_time()"
 
-# By name of a kind: the position of an earlier look, as `Look.since` returns it.
+# By name of a kind: the position of an earlier poll, as `DirectoryChanges.since` returns it.
 Since = Mapping[str, int | str]
 SINCE_LIVE: Final = ("live", "session", "unseen")
 
@@ -44,13 +44,13 @@ class Kept:
     """One kind of rows that owner processes cache.
 
     Args:
-        name: the name of the kind, and of the parameter that has the position of an earlier look.
+        name: the name of the kind, and of the parameter that has the position of an earlier poll.
         table: the table whose changes count.
         key: columns of `query` that are unique together, each with a value below all its values;
             the last one is unique alone. The order of a whole read.
         query: the rows, as SQL; None: the table's.
         changed: the column that grows with each change, the order of the changed rows.
-        is_changed: the condition of rows `one` that have changed since an earlier look; None:
+        is_changed: the condition of rows `one` that have changed since an earlier poll; None:
             `changed` is above the parameter.
     """
 
@@ -78,7 +78,7 @@ class Kept:
         """Yield the rows page by page, so that memory does not grow with the table.
 
         Args:
-            since: the position of an earlier look: only rows that changed after it; None: all rows.
+            since: the position of an earlier poll: only rows that changed after it; None: all rows.
 
         Raises:
             ServiceError: LEDGER_UNAVAILABLE.
@@ -171,7 +171,7 @@ LIVE: Final = Kept(
     f" AND (%(session)s::text <> {_SESSION}"
     " OR age(one.xmin) <= age(%(unseen)s::text::xid8::xid))",
 )
-# Revocations are loaded last. They end work, and agents from the same look may then take the work
+# Revocations are loaded last. They end work, and agents from the same poll may then take the work
 # over.
 KINDS: Final = (SUBNETS, AGENTS, PRICES, VERSIONS, LIVE, REPUTATIONS, STAKES, REVOCATIONS)
 
@@ -181,7 +181,7 @@ NOTHING_SEEN: Final[Since] = {
     "session": "",
     "unseen": "3",
 }
-# Returns which kinds have changed since an earlier look, and the positions of this look.
+# Returns which kinds have changed since an earlier poll, and the positions of this poll.
 LOOK: Final = (
     f"SELECT audit_seq, {_NOW_MS} AS now_ms, {_SESSION} AS session,"
     " pg_snapshot_xmin(pg_current_snapshot())::text AS unseen,"
@@ -189,27 +189,27 @@ LOOK: Final = (
 )
 
 
-# Following the changes. A look is one statement, which returns the kinds of rows that have changed
-# since an earlier look. Notices (NOTIFY) arrive on a separate connection, and each notice causes a
-# look. Without notices (a pooler, a lost connection) the follower still looks twice a second.
+# Following the changes. A poll is one statement, which returns the kinds of rows that have changed
+# since an earlier poll. Notices (NOTIFY) arrive on a separate connection, and each notice causes a
+# poll. Without notices (a pooler, a lost connection) the follower still polls twice a second.
 
 CHANNEL: Final = "callboard_directory"
 LOOK_TIMEOUT_S: Final = 5.0
 RECONNECT_S: Final = 0.5
 
 
-class Look:
-    """The result of one look."""
+class DirectoryChanges:
+    """The result of one poll."""
 
     def __init__(self, row: Mapping[str, Any]) -> None:
         self._row = row
 
     def has_changed(self, kind: Kept) -> bool:
-        """Say whether rows of a kind have changed since the earlier look."""
+        """Say whether rows of a kind have changed since the earlier poll."""
         return bool(self._row[kind.name])
 
     def since(self, kind: Kept) -> Since:
-        """Return the position of this look for a kind, for a later look."""
+        """Return the position of this poll for a kind, for a later poll."""
         if kind is not LIVE:
             return {kind.name: self._row["audit_seq"]}
         seen = (self._row["now_ms"], self._row["session"], self._row["unseen"])
@@ -219,7 +219,7 @@ class Look:
 class DirectoryTail:
     """Follows changes over two connections, which are opened when needed and reopened when lost.
 
-    Only one task may look and wait for notices; other tasks may only call `wake`.
+    Only one task may poll and wait for notices; other tasks may only call `wake`.
 
     Args:
         url: `postgresql://…` of a login that is a member of `ledger_reader`.
@@ -228,7 +228,7 @@ class DirectoryTail:
     def __init__(self, url: str) -> None:
         self._url = url
         self._reads = PreparedReads(url, timeout_s=LOOK_TIMEOUT_S)
-        # Set by a notice or by `wake` since the last look began.
+        # Set by a notice or by `wake` since the last poll began.
         self._noticed = asyncio.Event()
         self._listening: asyncio.Task[None] | None = None
 
@@ -237,7 +237,7 @@ class DirectoryTail:
 
     @property
     def is_noticed(self) -> bool:
-        """True after a notice or a `wake` since the last look began."""
+        """True after a notice or a `wake` since the last poll began."""
         return self._noticed.is_set()
 
     async def close(self) -> None:
@@ -247,21 +247,21 @@ class DirectoryTail:
             await asyncio.wait([self._listening])
         await self._reads.close()
 
-    async def look(self, since: Since) -> Look:
+    async def poll(self, since: Since) -> DirectoryChanges:
         """Return which kinds of rows have changed.
 
         Args:
-            since: positions of earlier looks; a kind without a position counts as never read.
+            since: positions of earlier polls; a kind without a position counts as never read.
 
         Raises:
             ServiceError: LEDGER_UNAVAILABLE.
         """
         if self._listening is None:
             self._listening = asyncio.create_task(self._listen())
-        # Cleared before the look: a later notice may be for a commit that the look does not see.
+        # Cleared before the poll: a later notice may be for a commit that the poll does not see.
         self._noticed.clear()
         (row,) = await self._reads.rows(LOOK, {**NOTHING_SEEN, **since})
-        return Look(row)
+        return DirectoryChanges(row)
 
     def pages(self, kind: Kept, since: Since | None) -> AsyncIterator[list[RowDict]]:
         """Yield the rows of a kind that have changed since a position (None: all rows), page by
@@ -269,7 +269,7 @@ class DirectoryTail:
         return kind.pages(self._reads, since)
 
     async def wait_notice(self, timeout_s: float) -> None:
-        """Return after a notice or `wake` since the last look began, or after the timeout."""
+        """Return after a notice or `wake` since the last poll began, or after the timeout."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._noticed.wait()
@@ -282,7 +282,7 @@ class DirectoryTail:
         """Set the event at each notice, until cancelled. Set it after each connect too, because
         notices may be missed without a connection."""
         while True:
-            with suppress(psycopg.Error):  # a look will report that the database is away
+            with suppress(psycopg.Error):  # a poll will report that the database is away
                 async with await connect(
                     driver_url(self._url),
                     options=session_options(READER_ROLE),

@@ -44,7 +44,7 @@ CARDS_BYTES_MAX: Final = 2 * 1024 * 1024
 WORDS_SHARE: Final = 0.7
 
 
-class Asked(Struct, frozen=True, kw_only=True):
+class AgentSearch(Struct, frozen=True, kw_only=True):
     """The conditions of a search; None: no condition. With `is_prefix`, `capability_id` is a
     prefix.
 
@@ -89,13 +89,13 @@ _CARDS: Final = f"""
     """
 
 
-def words_share(asked: Asked) -> float:
+def words_share(asked: AgentSearch) -> float:
     """Return the weight of words in the score, 0 to 1. The weight of the reputation is 1 minus
     this."""
     return WORDS_SHARE if asked.words is not None else 0.0
 
 
-def _near(asked: Asked) -> str | None:
+def _near(asked: AgentSearch) -> str | None:
     """Return the SQL that selects offers of a capability or an owner, None if neither is given."""
     conditions = [_OF_VERSION] if asked.versions is not None else []
     if asked.words is not None:
@@ -129,7 +129,7 @@ def _walk(where: str, order: str, conditions: Sequence[str], walked_max: int) ->
 
 
 async def find_offers(
-    reader: LedgerReader, asked: Asked, *, limit: int, slowest_ms: int, caller: str
+    reader: LedgerReader, asked: AgentSearch, *, limit: int, slowest_ms: int, caller: str
 ) -> list[RowDict]:
     """Return the offers that match, best first.
 
@@ -176,7 +176,7 @@ async def find_offers(
     return [_shown(row, *found[row["did"], row["capability_id"]]) for row in rows]
 
 
-def _is_slow(row: RowDict, asked: Asked) -> bool:
+def _is_slow(row: RowDict, asked: AgentSearch) -> bool:
     if asked.latency_ms_max is None or not row["successful"]:
         return False
     return bool(row["latency_ms_sum"] > row["successful"] * asked.latency_ms_max)

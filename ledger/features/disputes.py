@@ -20,7 +20,7 @@ from core.market.slashing import SlashTrigger
 from core.money import credits_text
 from core.records.audit import AuditEventType
 from ledger.authority import AuthorizedCommand
-from ledger.connections.connecting import fetch
+from ledger.connections.connect import fetch
 from ledger.features.accounts import money_agents
 from ledger.features.stakes import Guilt, slash_guilty, stake_accounts
 from ledger.reads.reader import LedgerReader, RowDict
@@ -393,7 +393,7 @@ class _Refunding:
         self.short_micro += split.short_micro
 
 
-@plans(GiveFeedback, reads=keys_of(agent_dids="agent_did"), is_asked_again=True)
+@plans(GiveFeedback, reads=keys_of(agent_dids="agent_did"), reuses_key=True)
 def plan_give_feedback(command: GiveFeedback, batch: Batch) -> Result:
     """Store a payer's rating; its key allows one per workflow and agent."""
     rating = f"{command.rating_milli // 1000}.{command.rating_milli % 1000:03d}"

@@ -20,9 +20,9 @@ from typing import Any, Final
 
 import psycopg
 
-from ledger.connections.connecting import fetch
+from ledger.connections.connect import fetch
 from ledger.connections.timeouts import cut_after
-from ledger.reads.prepared import PreparedReads
+from ledger.reads.prepared_reads import PreparedReads
 from ledger.schema import WRITER_ROLE
 from ledger.tables.write_function import FUNCTION, lock_of
 

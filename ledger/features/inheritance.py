@@ -17,7 +17,7 @@ from core.records.audit import AuditEventType
 from core.trust.identity.succession import DAY_MS
 from ledger.authority import OwnersCommand
 from ledger.commands import Command
-from ledger.connections.connecting import fetch
+from ledger.connections.connect import fetch
 from ledger.features.agent_keys import change_identity, check_proven
 from ledger.features.keys import end_api_keys, others_keys_below
 from ledger.features.stakes import settled_shares, store_shares
@@ -233,7 +233,7 @@ def plan_cancel_inheritance(command: CancelInheritance, batch: Batch) -> Result:
     return {"cancelledMs": batch.now_ms}
 
 
-@plans(RunInheritance, load=load_inheritance, is_asked_again=True)
+@plans(RunInheritance, load=load_inheritance, reuses_key=True)
 def plan_run_inheritance(command: RunInheritance, batch: Batch) -> Result:
     """Transfer an agent to its heir.
 

@@ -17,7 +17,7 @@ from core.money import credits_text
 from core.records.audit import AuditEventType
 from core.timestamps import iso_ms
 from ledger.authority import AuthorizedCommand
-from ledger.connections.connecting import fetch
+from ledger.connections.connect import fetch
 from ledger.reads.reader import LedgerReader, RowDict
 from ledger.schema import invoice
 from ledger.tables.money_tables import INVOICE_LINES, INVOICES, SETTLED_INVOICES, VOIDED_LINES
@@ -356,7 +356,7 @@ async def load_payer(
     return rows[0][0] if rows else None
 
 
-@plans(SettleInvoice, load=load_payer, is_asked_again=True)
+@plans(SettleInvoice, load=load_payer, reuses_key=True)
 def plan_settle_invoice(command: SettleInvoice, batch: Batch) -> Result:
     """Mark an invoice as paid or void; its key allows this once."""
     settled = {"id": command.invoice_id, "settled_by_did": command.actor_did}

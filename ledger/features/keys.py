@@ -20,7 +20,7 @@ from core.records.audit import AuditEventType
 from core.records.bounds import TIME_MS_MAX
 from core.trust.access import ADMIN
 from ledger.authority import AuthorizedCommand
-from ledger.connections.connecting import fetch
+from ledger.connections.connect import fetch
 from ledger.reads.agent_pages import IS_REVOKED
 from ledger.reads.reader import LedgerReader, RowDict
 from ledger.tables.market_tables import ENDED_API_KEYS, KEYS, REVOKED_KEYS, ROTATED_KEYS

@@ -16,7 +16,7 @@ from core.shards.lease_messages import HeldShard, Lease, MemberState, MemberView
 from core.shards.leases import LeaseTable, cluster_version
 from core.shards.shard import SHARDS
 from ledger.code_version import CODE_VERSION
-from ledger.connections.connecting import fetch
+from ledger.connections.connect import fetch
 from ledger.writer.state_cache import KnownMember, StateCache
 
 # Renewals are answered with this copy of the committed members and shards, not with the state

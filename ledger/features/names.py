@@ -13,7 +13,7 @@ from core.records.audit import AuditEventType
 from core.timestamps import iso_ms
 from core.trust.identity.name_terms import AHEAD_MONTHS_MAX, add_months
 from ledger.authority import OwnersCommand
-from ledger.connections.connecting import fetch
+from ledger.connections.connect import fetch
 from ledger.features.agent_keys import check_proven
 from ledger.tables.identity_tables import AGENT_NAMES, RELEASED_NAMES
 from ledger.writer.batch import Batch, Refusal, Result, conflict, forbidden, invalid, not_found
@@ -206,7 +206,7 @@ def plan_transfer_name(command: TransferName, batch: Batch) -> Result:
     return _stored(command, name, event, batch, isTransferred=True)
 
 
-@plans(ReleaseName, load=load_name, is_asked_again=True, outlives_credential=True)
+@plans(ReleaseName, load=load_name, reuses_key=True, outlives_credential=True)
 def plan_release_name(command: ReleaseName, batch: Batch) -> Result:
     """Release a name, for its owner, or for the service after the name has expired."""
     if command.expired_ms is None:

@@ -19,7 +19,7 @@ from core.records.api.peers import PeerHeartbeat, TrustPageRead
 from core.records.audit import AuditEventType
 from ledger.authority import AuthorizedCommand
 from ledger.commands import Command
-from ledger.connections.connecting import fetch
+from ledger.connections.connect import fetch
 from ledger.connections.pools import OperationalPool
 from ledger.reads.agent_pages import IS_REVOKED
 from ledger.reads.reader import LedgerReader, RowDict

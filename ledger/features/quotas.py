@@ -21,7 +21,7 @@ from core.market.sharing.quota import (
 )
 from core.records.audit import AuditEventType
 from ledger.authority import AuthorizedCommand
-from ledger.connections.connecting import columns_of, fetch
+from ledger.connections.connect import columns_of, fetch
 from ledger.features.workflow_commands import PublishWorkflow
 from ledger.tables.market_tables import QUOTAS
 from ledger.writer.batch import Batch, Refusal, Result

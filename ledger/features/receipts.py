@@ -120,7 +120,7 @@ def submit_receipt_key(workflow_id: str, node_id: str, submitter_did: str) -> st
 @plans(
     SubmitReceipt,
     reads=keys_of(workflow_ids="workflow_id", agent_dids="agent_did"),
-    is_asked_again=True,
+    reuses_key=True,
 )
 def plan_submit_receipt(command: SubmitReceipt, batch: Batch) -> Result:
     """Store a receipt. The audit log contains its hash, not the receipt."""

@@ -24,7 +24,7 @@ from core.trust.identity.succession import (
 )
 from ledger.authority import OwnersCommand
 from ledger.commands import Command
-from ledger.connections.connecting import fetch
+from ledger.connections.connect import fetch
 from ledger.features.agent_keys import (
     change_identity,
     check_new_key,
@@ -317,7 +317,7 @@ def plan_cancel_recovery(command: CancelRecovery, batch: Batch) -> Result:
     return {"cancelledMs": batch.now_ms}
 
 
-@plans(CompleteRecovery, load=load_recovery, is_asked_again=True)
+@plans(CompleteRecovery, load=load_recovery, reuses_key=True)
 def plan_complete_recovery(command: CompleteRecovery, batch: Batch) -> Result:
     """Replace an agent's key after the delay of a request.
 

@@ -100,7 +100,7 @@ MEMBERS_MAX: Final = 64
 _ROOM_RETRY_S: Final = 5
 
 
-@plans(JoinCluster, reads=keys_of(member_ids="member"), is_asked_again=True)
+@plans(JoinCluster, reads=keys_of(member_ids="member"), reuses_key=True)
 def plan_join(command: JoinCluster, batch: Batch) -> Result:
     """Register a new member as READY, or as DRAINING if the newest member at its address was
     DRAINING.
@@ -143,7 +143,7 @@ def plan_join(command: JoinCluster, batch: Batch) -> Result:
     return _moved({}, batch)
 
 
-@plans(ChangeMember, reads=keys_of(member_ids="member"), is_asked_again=True)
+@plans(ChangeMember, reads=keys_of(member_ids="member"), reuses_key=True)
 def plan_change_member(command: ChangeMember, batch: Batch) -> Result:
     """Change a member's state to DRAINING, READY or GONE."""
     cache = batch.cache
@@ -170,7 +170,7 @@ def plan_change_member(command: ChangeMember, batch: Batch) -> Result:
     return _moved({}, batch)
 
 
-@plans(TakeShards, is_asked_again=True)
+@plans(TakeShards, reuses_key=True)
 def plan_take(command: TakeShards, batch: Batch) -> Result:
     """Move shards that no live member holds to a READY member."""
     cache, batch.actor_did = batch.cache, command.member
@@ -202,7 +202,7 @@ def plan_take(command: TakeShards, batch: Batch) -> Result:
     return _moved({"taken": epochs}, batch)
 
 
-@plans(GiveShards, is_asked_again=True)
+@plans(GiveShards, reuses_key=True)
 def plan_give(command: GiveShards, batch: Batch) -> Result:
     """Move shards from the member that holds them to a READY member."""
     cache, batch.actor_did = batch.cache, command.member

@@ -21,7 +21,7 @@ from core.trust.signing_keys import (
     unseal_signing_key,
 )
 from ledger.authority import AuthorizedCommand
-from ledger.connections.connecting import fetch
+from ledger.connections.connect import fetch
 from ledger.reads.reader import LedgerReader
 from ledger.reads.stored import RowDict
 from ledger.schema import signing_key

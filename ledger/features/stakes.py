@@ -12,9 +12,9 @@ from core.errors import ErrorCode, NodeErrorCode
 from core.market.slashing import SlashTrigger, settle_shares, slash_bps, slash_micro
 from core.money import MICRO_MAX, credits_text
 from core.records.audit import AuditEventType
-from core.workflow.events import NodeChanged, StakeFreed, StakeLocked
+from core.workflow.events import NodeChanged, StakeLocked, StakeUnlocked
 from ledger.authority import AuthorizedCommand, OwnersCommand
-from ledger.connections.connecting import fetch
+from ledger.connections.connect import fetch
 from ledger.features.workflow_commands import AdvanceWorkflow, PublishWorkflow
 from ledger.tables.money_tables import STAKE_SHARES, STAKES
 from ledger.tables.work_tables import ENDED_LOCKS, NODES
@@ -285,7 +285,7 @@ class _Lock:
 
 
 def add_risk_reads(
-    workflow_id: str, record: StakeLocked | StakeFreed | NodeChanged, read_set: ReadSet
+    workflow_id: str, record: StakeLocked | StakeUnlocked | NodeChanged, read_set: ReadSet
 ) -> None:
     """Add the keys of the rows that planning the begin, the continuation or the end of a lock
     reads."""
@@ -293,10 +293,10 @@ def add_risk_reads(
         case NodeChanged():
             if record.stake_micro:
                 read_set.staked.add((workflow_id, record.node))
-        case StakeLocked() | StakeFreed():
+        case StakeLocked() | StakeUnlocked():
             read_set.agent_dids.add(record.agent_did)
             read_set.stakes.add(record.agent_did)
-            if type(record) is StakeFreed:
+            if type(record) is StakeUnlocked:
                 read_set.staked.add((workflow_id, record.node))
                 read_set.ending.add(workflow_id)  # loads the payer's wallet, which a slash credits
 
@@ -316,7 +316,7 @@ def move_stakes(command: PublishWorkflow | AdvanceWorkflow, batch: Batch) -> lis
             case StakeLocked():
                 if not _lock(command, record, batch):
                     unstaked.append(record.node)
-            case StakeFreed():
+            case StakeUnlocked():
                 assert isinstance(command, AdvanceWorkflow), "nothing ends at publish"
                 _free(command, record, batch)
             case NodeChanged():
@@ -435,7 +435,7 @@ def plan_slash_stake(command: SlashStake, batch: Batch) -> Result:
 
 
 def _build_lock(
-    command: PublishWorkflow | AdvanceWorkflow, record: StakeLocked | StakeFreed
+    command: PublishWorkflow | AdvanceWorkflow, record: StakeLocked | StakeUnlocked
 ) -> _Lock:
     is_sealed = any(
         type(one) is NodeChanged and one.node == record.node and one.auction_round > 0
@@ -455,7 +455,7 @@ def _lock(command: PublishWorkflow | AdvanceWorkflow, record: StakeLocked, batch
     return True
 
 
-def _free(command: AdvanceWorkflow, record: StakeFreed, batch: Batch) -> None:
+def _free(command: AdvanceWorkflow, record: StakeUnlocked, batch: Batch) -> None:
     """End a lock: first slash a part of it if the attempt's end requires a slash, then unlock the
     rest.
 
@@ -480,7 +480,7 @@ def _free(command: AdvanceWorkflow, record: StakeFreed, batch: Batch) -> None:
     _unlock(lock, (locked, free), micro, batch)
 
 
-def _slash_trigger(record: StakeFreed) -> tuple[SlashTrigger, NodeErrorCode] | None:
+def _slash_trigger(record: StakeUnlocked) -> tuple[SlashTrigger, NodeErrorCode] | None:
     """Return why the end of an attempt causes a slash, None if it causes none. The result was
     signed wrongly, or the agent is given up for the node after a failure of its own."""
     if record.is_forged:

@@ -17,7 +17,7 @@ from core.records.audit import AuditEventType
 from core.records.statuses import PolicyType, SubnetType
 from core.subnets.policies import Policy
 from ledger.authority import OwnersCommand
-from ledger.connections.connecting import fetch
+from ledger.connections.connect import fetch
 from ledger.features.workflow_commands import PublishWorkflow
 from ledger.reads.reader import LedgerReader, RowDict
 from ledger.tables.federation_tables import (

@@ -25,7 +25,7 @@ def settle_task_key(workflow_id: str) -> str:
     return f"settle_task:{workflow_id}"
 
 
-@plans(SettleTask, reads=keys_of(workflow_ids="workflow_id"), is_asked_again=True)
+@plans(SettleTask, reads=keys_of(workflow_ids="workflow_id"), reuses_key=True)
 def plan_settle_task(command: SettleTask, batch: Batch) -> Result:
     """Record that a task is settled; the steps of its workflow have paid for it."""
     batch.record(

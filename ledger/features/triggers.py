@@ -114,7 +114,7 @@ def store_run(
     _take(run, changed, batch, is_last=is_last)
 
 
-@plans(NoteRun, reads=keys_of(trigger_ids="run.trigger_id"), is_asked_again=True)
+@plans(NoteRun, reads=keys_of(trigger_ids="run.trigger_id"), reuses_key=True)
 def plan_note_run(command: NoteRun, batch: Batch) -> Result:
     """Store a cause that has started no run; repeated failures pause the trigger."""
     run = command.run

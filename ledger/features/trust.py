@@ -58,7 +58,7 @@ class UnrevokeAgent(OwnersCommand, frozen=True, kw_only=True):
     did: str
 
 
-class NoteReading(AuthorizedCommand, frozen=True, kw_only=True):
+class NoteAuditedRead(AuthorizedCommand, frozen=True, kw_only=True):
     """Record that a single right was used, for a read or for a change that is not audited.
 
     `operation`: the method and path of the operation, as declared. `authority` has the right and
@@ -77,8 +77,8 @@ class NoteReading(AuthorizedCommand, frozen=True, kw_only=True):
 _SAID: Final = ("success", "rejected")
 
 
-@plans(NoteReading)
-def plan_note_reading(command: NoteReading, batch: Batch) -> Result:
+@plans(NoteAuditedRead)
+def plan_note_reading(command: NoteAuditedRead, batch: Batch) -> Result:
     """Record that a single right was used."""
     batch.record(AuditEventType.RIGHT_USED, ("operation", command.operation))
     return {}
@@ -134,7 +134,7 @@ def plan_unrevoke_agent(command: UnrevokeAgent, batch: Batch) -> Result:
     return {"unrevokedMs": batch.now_ms}
 
 
-def check_taken(command: AdvanceWorkflow, escrow: Escrow, batch: Batch) -> None:
+def check_step_accepted(command: AdvanceWorkflow, escrow: Escrow, batch: Batch) -> None:
     """Refuse a step of a halted workflow, and a step with the work of a revoked agent.
 
     Raises:
@@ -145,7 +145,7 @@ def check_taken(command: AdvanceWorkflow, escrow: Escrow, batch: Batch) -> None:
         detail = "an earlier step of the workflow was refused: its rows must be read again"
         raise conflict(detail, is_stored=False)
     for record in command.records:
-        did = _speaker(record)
+        did = _reporting_agent(record)
         if did is not None and batch.cache.is_revoked(did, batch.clock_ms):
             set_halted(command.workflow_id, escrow, batch, is_halted=True)
             detail = f"{did} is revoked: its result is neither accepted nor paid"
@@ -173,7 +173,7 @@ def revoked_attempts(command: PublishWorkflow | AdvanceWorkflow, batch: Batch) -
     ]
 
 
-def _speaker(record: object) -> str | None:
+def _reporting_agent(record: object) -> str | None:
     """Return the agent whose result, verdict or payment a record contains, None without one."""
     if type(record) is NodePaid:
         return record.agent_did

@@ -21,8 +21,8 @@ from core.workflow.events import (
     AuctionOpened,
     NodeChanged,
     NodePaid,
-    StakeFreed,
     StakeLocked,
+    StakeUnlocked,
     WorkflowChanged,
 )
 from core.workflow.transitions import NodeStatus, WorkflowStatus, is_terminal
@@ -33,7 +33,7 @@ from ledger.features.reputation import count_end
 from ledger.features.stakes import add_risk_reads, move_stakes
 from ledger.features.subnets import count_nodes
 from ledger.features.triggers import add_run_reads, check_run, store_run
-from ledger.features.trust import check_taken, resume, revoked_attempts
+from ledger.features.trust import check_step_accepted, resume, revoked_attempts
 from ledger.features.workflow_commands import PUBLISH_KEY, AdvanceWorkflow, PublishWorkflow
 from ledger.tables.money_tables import ESCROWS, RELEASES
 from ledger.tables.table import Row
@@ -153,7 +153,7 @@ def attempt_row(workflow_id: str, record: AttemptFinished) -> Row:
 # audit events. All checks come before the first row, so that a refused command changes nothing.
 
 # A constant, because a union that is written in the condition would be built at each check.
-_AT_RISK: Final = (NodeChanged, StakeLocked, StakeFreed)
+_AT_RISK: Final = (NodeChanged, StakeLocked, StakeUnlocked)
 _NODE_EVENTS: Final = {
     NodeStatus.SUCCESS: AuditEventType.NODE_SUCCEEDED,
     NodeStatus.FAILED: AuditEventType.NODE_FAILED,
@@ -272,7 +272,7 @@ def plan_advance(command: AdvanceWorkflow, batch: Batch) -> Result:
     """
     payments = [record for record in command.records if type(record) is NodePaid]
     escrow = held_escrow(command.workflow_id, batch)  # (1)
-    check_taken(command, escrow, batch)
+    check_step_accepted(command, escrow, batch)
     _check_not_settled(command, batch)
     _check_payments(payments, escrow, batch)
     resume(command, escrow, batch)
@@ -453,7 +453,7 @@ def _store_records(
                     batch.record(AuditEventType.WORKFLOW_STARTED, ("workflow", workflow_id))
             case NodePaid():
                 assert isinstance(command, AdvanceWorkflow), "nothing is paid at publish"
-            case StakeLocked() | StakeFreed() | AuctionOpened() | AuctionClosed():
+            case StakeLocked() | StakeUnlocked() | AuctionOpened() | AuctionClosed():
                 pass  # handled by move_stakes and record_auctions
             case _:
                 assert_never(record)

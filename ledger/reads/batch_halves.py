@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 import psycopg
 from sqlalchemy.exc import DataError
 
-Asked = TypeVar("Asked")
+Requested = TypeVar("Requested")
 Found = TypeVar("Found")
 
 # Errors for a value that its column cannot have: U+0000, a lone surrogate, an invalid UUID.
@@ -21,8 +21,8 @@ _REFUSED_VALUE: Final = (psycopg.DataError, DataError, UnicodeError)
 
 
 def in_halves(
-    read: Callable[[list[Asked]], Awaitable[Sequence[Found]]],
-) -> Callable[[list[Asked]], Awaitable[Sequence[Found | BaseException]]]:
+    read: Callable[[list[Requested]], Awaitable[Sequence[Found]]],
+) -> Callable[[list[Requested]], Awaitable[Sequence[Found | BaseException]]]:
     """Return a batch read that is repeated in halves if the database refuses a value.
 
     Args:
@@ -31,7 +31,7 @@ def in_halves(
     Returns: a function that reads a batch; for a refused value it returns the error in its place.
     """
 
-    async def halved(asked: list[Asked]) -> Sequence[Found | BaseException]:
+    async def halved(asked: list[Requested]) -> Sequence[Found | BaseException]:
         try:
             return await read(asked)
         except _REFUSED_VALUE as error:

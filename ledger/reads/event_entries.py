@@ -21,7 +21,7 @@ PAGE_BYTES: Final = 256 * 1024
 END_EVENTS: Final = frozenset({AuditEventType.WORKFLOW_FINISHED, AuditEventType.WORKFLOW_CANCELLED})
 
 
-class Asked(NamedTuple):
+class RequestedEntries(NamedTuple):
     """The entries that a stream asks for: those of a workflow; without a workflow those of a party;
     without both all entries.
 
@@ -33,7 +33,7 @@ class Asked(NamedTuple):
 
 
 async def entries_between(
-    reader: LedgerReader, after: int, last: int, asked: Collection[Asked]
+    reader: LedgerReader, after: int, last: int, asked: Collection[RequestedEntries]
 ) -> tuple[list[RowDict], int]:
     """Return a page of entries, and the id up to which the log was read.
 
@@ -53,7 +53,7 @@ async def entries_between(
         sql.cast(audit.c.workflow_id, sql.Text).label("workflow_id"),
         sql.func.array(named.scalar_subquery()).label("parties"),
     ).where(is_in_range)
-    if Asked(None, None) not in asked:
+    if RequestedEntries(None, None) not in asked:
         about = sql.select(audit.c.id).where(audit.c.workflow_id.in_(workflows), is_in_range)
         # With one party, IN is an equality, so the index gives the order. `distinct`, because an
         # entry may have several of the parties.

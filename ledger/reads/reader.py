@@ -18,7 +18,8 @@ from core.ids import canonical_uuid
 from ledger.connections.pools import Pool
 from ledger.reads.agent_pages import HEARD_AGENT, HIDDEN_AGENT, IS_REVOKED, agents_statement
 from ledger.reads.audit_filter import AuditFilter, audit_select
-from ledger.reads.prepared import PreparedReads
+from ledger.reads.expensive_reads import ExpensiveReads
+from ledger.reads.prepared_reads import PreparedReads
 from ledger.reads.search_reads import SearchReads
 from ledger.reads.stored import (
     SPENT,
@@ -26,7 +27,6 @@ from ledger.reads.stored import (
     RowDict,
     StoredWorkflow,
 )
-from ledger.reads.turns import ReadTurns
 from ledger.schema import (
     READER_ROLE,
     agent,
@@ -110,7 +110,7 @@ class LedgerReader(Pool):
             timeout_s: how long a read waits for a connection, and then for the server.
         """
         super().__init__(url, READER_ROLE, "callboard-reader", size=pool_size, timeout_s=timeout_s)
-        self.turns = ReadTurns()
+        self.turns = ExpensiveReads()
         # Separate connections: pages may be large, and a look-up must not wait for one.
         self.records = PreparedReads(url, timeout_s=timeout_s)
         self.lookups = PreparedReads(url, timeout_s=timeout_s)

@@ -13,9 +13,9 @@ from typing import Any
 import sqlalchemy as sql
 
 from ledger.connections.pools import Pool
-from ledger.reads.prepared import PreparedReads
+from ledger.reads.expensive_reads import ExpensiveReads
+from ledger.reads.prepared_reads import PreparedReads
 from ledger.reads.stored import RowDict
-from ledger.reads.turns import ReadTurns
 from ledger.schema import READER_ROLE
 
 
@@ -31,7 +31,7 @@ class SearchReads:
     search_timeout_ms = 2_000
 
     def __init__(self, url: str, *, timeout_s: float) -> None:
-        self._turns = ReadTurns()
+        self._turns = ExpensiveReads()
         self._pool = Pool(
             url,
             READER_ROLE,

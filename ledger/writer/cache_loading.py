@@ -18,7 +18,7 @@ from core.market.sharing.quota import QuotaLimits
 from core.money import MICRO_MAX
 from core.records.statuses import OwnershipProof
 from ledger.commands import Outcome, OutcomeStatus
-from ledger.connections.connecting import columns_of, fetch
+from ledger.connections.connect import columns_of, fetch
 from ledger.errors import LedgerFenced
 from ledger.features.auctions import COUNT_KEPT, find_bidders, load_rounds
 from ledger.features.keys import read_keys

@@ -60,7 +60,7 @@ class CommandKind:
             The plan finds the return value in `batch.loaded`. `load` may add to the read set.
         alone_when: says whether a command needs `load`. A command that does not need it is planned
             without it, in a batch with others.
-        is_asked_again: True if later attempts use the same key, because the service repeats the
+        reuses_key: True if later attempts use the same key, because the service repeats the
             command or the key names the command's subject. An unexpected failure is then not stored
             under the key.
         outlives_credential: True if the effect lasts longer than the caller's credential, so the
@@ -74,7 +74,7 @@ class CommandKind:
     may_repeat: Callable[[Any], bool] = always
     load: Callable[[Connection, Any, ReadSet], Awaitable[Any]] | None = None
     alone_when: Callable[[Any], bool] = always
-    is_asked_again: bool = False
+    reuses_key: bool = False
     outlives_credential: bool = False
     is_fenced: bool = False
 

@@ -33,7 +33,7 @@ from core.workflow.events import NodeChanged, NodePaid
 from ledger.authority import AuthorizedCommand
 from ledger.code_version import CODE_VERSION
 from ledger.commands import Command, Outcome, OutcomeStatus, request_hash_of
-from ledger.connections.connecting import connect, fetch
+from ledger.connections.connect import connect, fetch
 from ledger.connections.timeouts import cut_after
 from ledger.errors import (
     BatchRefused,
@@ -280,7 +280,7 @@ class LedgerStore:
 
         A refused step quarantines its workflow. Any other command gets the rejection
         INTERNAL_ERROR. The rejection is stored under the command's key, except for a command type
-        with `is_asked_again`. If it cannot be stored, the caller gets it nevertheless.
+        with `reuses_key`. If it cannot be stored, the caller gets it nevertheless.
         """
         detail = "the ledger could not apply the command"
         code = QuarantineCode.STEP_TOO_SLOW if is_slow else QuarantineCode.STEP_REFUSED
@@ -298,7 +298,7 @@ class LedgerStore:
                     await load_read_set(self._connection, self.cache, read_set)
                     error = ErrorCode.INTERNAL_ERROR
                     outcome = quarantined(command, code, error, detail, batch)
-                elif kind_of(command).is_asked_again:
+                elif kind_of(command).reuses_key:
                     # Later attempts use the same key. A stored refusal would outlast its cause, so
                     # it is not stored.
                     outcome = Outcome(OutcomeStatus.REJECTED, {}, ErrorCode.INTERNAL_ERROR, detail)
@@ -385,7 +385,7 @@ class LedgerStore:
                 await self._reload()
                 raise _KeyConflict
             try:
-                if is_first and any(map(_is_too_dear, outcomes)):
+                if is_first and any(map(_may_be_settled_already, outcomes)):
                     await self._reload()
                     raise _SettledConflict  # a stored payment may have made the step too expensive
                 if not batch.is_empty:
@@ -553,7 +553,7 @@ def _outcome(command: Command, batch: Batch, known: Known) -> Outcome:
     return outcome
 
 
-def _is_too_dear(outcome: Outcome) -> bool:
+def _may_be_settled_already(outcome: Outcome) -> bool:
     """Say whether a rejection may have the cause that payments of the step were stored before.
 
     Repeats of a stored rejection do not count. Otherwise each repeat by a caller would drop the

@@ -29,7 +29,7 @@ from core.trust.access import (
 from core.trust.requests.did_standing import STRANGER, DidStanding, signing_key
 from core.trust.tokens import PREFIX, read_heartbeat_token
 from serve_app.callers.access_tokens import AccessTokens, FetchKeySet, IssuerKeys
-from serve_app.callers.lookups import Lookups, WrongCredentials
+from serve_app.callers.credential_lookups import CredentialLookups, WrongCredentials
 from serve_app.callers.signed_requests import (
     SIGNATURE_HEADER,
     FindStandings,
@@ -84,7 +84,7 @@ FindKeys = Callable[[list[bytes]], Awaitable[Sequence[StoredKey | None]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Sources:
+class CredentialSources:
     """The functions that read stored credentials and accept nonces.
 
     `fetch_jwks`: fetches the key set of the issuer of access tokens; None without such an issuer.
@@ -119,7 +119,7 @@ class Authenticator:
 
     def __init__(
         self,
-        sources: Sources,
+        sources: CredentialSources,
         settings: Settings,
         *,
         wrong: WrongCredentials | None = None,
@@ -128,8 +128,10 @@ class Authenticator:
         self._free_tier = key_hash(settings.free_tier_key) if settings.free_tier_key else b""
         self._deployment_keys = settings.deployment_keys
         self._wrong = wrong or WrongCredentials(settings.share_of_free)
-        self._keys = Lookups("keys", sources.find_keys, self._wrong, remembered_max=cached_max)
-        self._standings = Lookups(
+        self._keys = CredentialLookups(
+            "keys", sources.find_keys, self._wrong, remembered_max=cached_max
+        )
+        self._standings = CredentialLookups(
             "DIDs", sources.find_standings, self._wrong, remembered_max=cached_max
         )
         self._tokens = AccessTokens(IssuerKeys(sources.fetch_jwks), settings)

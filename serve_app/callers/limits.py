@@ -7,7 +7,8 @@ So the limit over all replicas is exact to within one block, and only one call p
 database round trip. The limit of the calling key bounds the owner's count, so an owner gets no more
 calls by using several keys. The database decides when a window begins. Replicas measure the time
 until its end by their monotonic clocks.
-Callers without a credential are counted per address, in memory (`serve_app/callers/windows.py`).
+Callers without a credential are counted per address, in memory
+(`serve_app/callers/call_windows.py`).
 Reference: http.md (Request limits); decision limits-and-admission.
 """
 
@@ -24,7 +25,7 @@ from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
 from core.trust.access import BY_ADDRESS, PEER, Principal
 from ledger.operational import WINDOW_MS, RateBlock
-from serve_app.callers.windows import ADDRESSES_MAX, AddressWindows, Window
+from serve_app.callers.call_windows import ADDRESSES_MAX, CallWindows, Window
 
 K = TypeVar("K", bound=Hashable)
 
@@ -146,7 +147,7 @@ class RateLimiter:
         }
         # Replicas count addresses separately, so each replica applies its part of the limit.
         self._addresses = {
-            rate: AddressWindows(-(-limit // replicas), ADDRESSES_MAX)
+            rate: CallWindows(-(-limit // replicas), ADDRESSES_MAX)
             for rate, limit in self._limits.items()
         }
         self._take_block = take_block

@@ -48,8 +48,13 @@ from core.trust.requests.signature_fields import (
 )
 from core.trust.signatures import is_signed_by_key, key_bytes
 from ledger.features.nonces import Nonce
-from serve_app.callers.lookups import BATCH, WAITING_MAX, Lookups, WrongCredentials
-from serve_app.callers.windows import ADDRESSES_MAX, AddressWindows
+from serve_app.callers.call_windows import ADDRESSES_MAX, CallWindows
+from serve_app.callers.credential_lookups import (
+    BATCH,
+    WAITING_MAX,
+    CredentialLookups,
+    WrongCredentials,
+)
 
 # The signed requests per minute of a DID, and of all callers of a replica. The requests of unknown
 # DIDs count under the client's address. The total bounds the number of nonces, which are stored for
@@ -113,7 +118,7 @@ class SignedRequests:
 
     def __init__(
         self,
-        standings: Lookups[str, DidStanding],
+        standings: CredentialLookups[str, DidStanding],
         take_nonces: TakeNonces,
         wrong: WrongCredentials,
         settings: Settings,
@@ -124,8 +129,8 @@ class SignedRequests:
         self._standings = standings
         self._wrong = wrong
         self._bases = bases_by_host((*settings.own_urls, *settings.signed_urls))
-        self._counts = AddressWindows(rate, ADDRESSES_MAX)
-        self._all = AddressWindows(total_rate, 1)
+        self._counts = CallWindows(rate, ADDRESSES_MAX)
+        self._all = CallWindows(total_rate, 1)
         self._nonces: Channel[Nonce, bool] = Channel(
             "nonces", take_nonces, capacity=WAITING_MAX, batch_size=BATCH
         )
@@ -283,6 +288,6 @@ def unauthorized(detail: str) -> ServiceError:
     return ServiceError(ErrorCode.UNAUTHORIZED, detail)
 
 
-def _seconds_left(counts: AddressWindows, counted: str, clock_ms: int) -> int:
+def _seconds_left(counts: CallWindows, counted: str, clock_ms: int) -> int:
     window = counts.find(counted, clock_ms)
     return 1 if window is None else max(1, -(-(window.ends_ms - clock_ms) // 1_000))

@@ -17,8 +17,8 @@ from core.json_text import (
     DOUBLED,
     NotJson,
     UnreadNumber,
-    doubled_member,
-    may_double,
+    duplicate_member,
+    may_have_duplicates,
     read_foreign_json,
 )
 from core.records.api.shape import invalid
@@ -200,7 +200,7 @@ def parse_json(body: bytes, *, depth_max: int) -> Any:
     # Counting brackets is much cheaper than walking the value, and most bodies have few brackets.
     if body.count(b"{") + body.count(b"[") > depth_max:
         check_depth(value, depth_max)
-    if may_double(body, value) and (path := doubled_member(body)) is not None:
+    if may_have_duplicates(body, value) and (path := duplicate_member(body)) is not None:
         raise invalid(path, *DOUBLED)
     check_nul(body)
     return value

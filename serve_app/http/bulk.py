@@ -37,7 +37,7 @@ _ITEM_DEPTH: Final = 3
 
 
 @dataclass(slots=True)
-class Judged(Generic[T]):
+class BulkItems(Generic[T]):
     """The results of the items of a bulk request.
 
     `results`: for each item its result or its problem details; None for an accepted item that has
@@ -84,7 +84,7 @@ class Judged(Generic[T]):
 
 async def judged(
     call: Call, plural: str, judge: Callable[[int, Any, int], Awaitable[T]]
-) -> Judged[T]:
+) -> BulkItems[T]:
     """Parse and check the items of a bulk body. An invalid item does not refuse the other items.
 
     Args:
@@ -106,7 +106,7 @@ async def judged(
         raise invalid(plural, kind_of(items), f"an array of 1 to {bounds.bulk_items_max}")
     if not 0 < len(items) <= bounds.bulk_items_max:
         raise invalid(plural, f"{len(items)} items", f"1 to {bounds.bulk_items_max} items")
-    found: Judged[T] = Judged([None] * len(items))
+    found: BulkItems[T] = BulkItems([None] * len(items))
     for index, item in enumerate(items):
         value, part = item, b""
         if isinstance(item, list):  # `[n]` is the placeholder of part n.

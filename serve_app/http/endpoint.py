@@ -47,7 +47,6 @@ from serve_app.http.bodies import (
     read_body,
 )
 from serve_app.http.calls import NO_CONTENT, Call, Operation, Repeats, Reply, reason_in
-from serve_app.http.compiling import in_thread
 from serve_app.http.errors import (
     PROBLEM_TYPE,
     STATUS,
@@ -55,8 +54,9 @@ from serve_app.http.errors import (
     problem,
     problem_headers,
 )
+from serve_app.http.idempotency import once, repeat_key
 from serve_app.http.paths import path_text, path_texts
-from serve_app.http.repeats import once, repeat_key
+from serve_app.http.worker_thread import in_thread
 from serve_app.services import Services
 
 Scope = MutableMapping[str, Any]
@@ -233,7 +233,7 @@ class Endpoint:
         services, authority = self._services, call.authority
         assert authority is not None, operation.path
         name = f"{operation.method} {operation.path}"
-        note = services.readings.new(call.caller, authority, name, services.now_ms())
+        note = services.audited_reads.new(call.caller, authority, name, services.now_ms())
         if note is None:
             return
         standing = await services.limiter.take(
@@ -241,7 +241,7 @@ class Endpoint:
         )
         if standing is not None and not standing.is_allowed:
             raise standing.refusal()
-        services.readings.give(note)
+        services.audited_reads.give(note)
 
     async def _recognise(self, scope: Scope, call: Call, address: str, place: Place) -> None:
         """Authenticate the caller, and take a place in the caller's name.

@@ -15,7 +15,7 @@ from functools import cache
 from typing import Any, Final, get_args
 
 from core.json_text import Raw, read_json
-from core.market.agent_liveness import UNHEARD, availability, drop_older_signals
+from core.market.agent_liveness import NO_SIGNALS, availability, drop_older_signals
 from core.market.ranking import render_reasons
 from core.market.reputation import LATENCY_MS_MAX, Tally, score
 from core.market.sharing.quota import QuotaLimits, QuotaUsage
@@ -32,7 +32,7 @@ from core.timestamps import iso_ms
 from core.workflow.events import BlobRef
 from core.workflow.traces import trace_of
 from core.workflow.transitions import NodeStatus, WorkflowStatus, is_terminal
-from core.workflow.workflow_state import CHOICE, WAITING_FOR, tells_of_wait
+from core.workflow.workflow_state import CHOICE, WAITING_FOR, is_wait_record
 from ledger.commands import Outcome
 from ledger.features.agent_live import liveness_of
 from ledger.reads.agent_pages import live_of
@@ -222,7 +222,7 @@ def node_state(node: Row) -> dict[str, Any]:
     if metrics is not None:
         state["metrics"] = metrics
     selection = node["selection_json"]
-    if tells_of_wait(selection):
+    if is_wait_record(selection):
         kept = read_json(selection)
         selection = kept[CHOICE] and render_reasons(kept[CHOICE])
         if node["retry_at_ms"] is not None:
@@ -295,7 +295,7 @@ def availability_of(row: Row, live: Row | None, now_ms: int) -> Availability:
         return Availability.INACTIVE
     if not row["endpoint"]:
         return Availability.OFFLINE
-    known = UNHEARD if live is None else liveness_of(live)
+    known = NO_SIGNALS if live is None else liveness_of(live)
     return availability(drop_older_signals(known, row["updated_ms"]), now_ms)
 
 

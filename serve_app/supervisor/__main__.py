@@ -34,18 +34,18 @@ from serve_app.supervisor.deployment import (
     DeploymentError,
     already_running,
 )
-from serve_app.supervisor.keeper import (
-    CLUSTER_PORTS_FROM,
-    ROOT,
-    Keeper,
-    StartFailed,
-    clear_leftovers,
-)
 from serve_app.supervisor.machines.preflight import split_address
 from serve_app.supervisor.processes import saying, wait_end
 from serve_app.supervisor.ray_node import Place
-from serve_app.supervisor.releases.beginning import upgrade
 from serve_app.supervisor.releases.key_rotation import rotate
+from serve_app.supervisor.releases.upgrade_start import upgrade
+from serve_app.supervisor.supervisor import (
+    CLUSTER_PORTS_FROM,
+    ROOT,
+    StartFailed,
+    Supervisor,
+    clear_leftovers,
+)
 
 DONE, FAILED, USAGE, REFUSED = 0, 1, 2, 3
 _STOP_PATIENCE_S = 40.0
@@ -84,15 +84,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.detach:
         words = argv if argv is not None else sys.argv[1:]
         return _up_detached(loaded, words, getattr(arguments, "output", "text"))
-    keeper: Callable[[Callable[[str], None]], Keeper] = partial(Keeper, loaded)
+    supervisor: Callable[[Callable[[str], None]], Supervisor] = partial(Supervisor, loaded)
     if arguments.verb == "join":
         try:
             place, loaded = _place(arguments), load_settings(flags | _cluster_defaults(loaded))
         except DeploymentError as refusal:
             print(f"callboard: {refusal}", file=sys.stderr)
             return USAGE
-        keeper = partial(Keeper, loaded, place=place, ports_from=arguments.ports)
-    return _up(keeper, loaded.deployment.logs / "supervisor.log", arguments.ready_to)
+        supervisor = partial(Supervisor, loaded, place=place, ports_from=arguments.ports)
+    return _up(supervisor, loaded.deployment.logs / "supervisor.log", arguments.ready_to)
 
 
 def _place(arguments: argparse.Namespace) -> Place:
@@ -169,12 +169,13 @@ def _first_port(text: str) -> int:
 
 
 def _up(
-    build_keeper: Callable[[Callable[[str], None]], Keeper], log: Path, ready_to: int | None
+    build_supervisor: Callable[[Callable[[str], None]], Supervisor], log: Path, ready_to: int | None
 ) -> int:
     """Start and supervise the deployment until a signal ends it; return the exit status.
 
     Args:
-        build_keeper: creates the keeper. Its argument is a function that prints a progress line.
+        build_supervisor: creates the supervisor. Its argument is a function that prints a progress
+        line.
         log: the file for the output of a process in the background.
         ready_to: the writing end of a pipe from which the waiting `up --detach` reads; None in the
             foreground.
@@ -186,14 +187,14 @@ def _up(
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     say = saying()
-    keeper = build_keeper(say)
+    supervisor = build_supervisor(say)
     status = DONE
     try:
-        keeper.start()
-        _tell(keeper.ready)
+        supervisor.start()
+        _tell(supervisor.ready)
         if ready_to is not None:
             _go_to_background(log, ready_to)
-        keeper.watch()
+        supervisor.watch()
     except StopRequested:
         say("ending")
     except AlreadyRunning as refusal:
@@ -205,7 +206,7 @@ def _up(
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        keeper.stop()
+        supervisor.stop()
     return status
 
 
@@ -241,7 +242,7 @@ def _up_detached(loaded: LoadedSettings, argv: Sequence[str], output: str) -> in
     command = [sys.executable, "-m", "serve_app.supervisor"]
     command += [word for word in argv if word != "--detach"] + ["--ready-to", str(writing)]
     command += ["--home", loaded.settings.home]  # absolute; the caller's may be relative
-    keeper = subprocess.Popen(
+    supervisor = subprocess.Popen(
         command, cwd=ROOT, env=child_environment({}), stdin=subprocess.DEVNULL,
         stdout=sys.stderr if output == "json" else None, start_new_session=True,
         pass_fds=(writing,),
@@ -254,8 +255,8 @@ def _up_detached(loaded: LoadedSettings, argv: Sequence[str], output: str) -> in
                 print(json.dumps({"home": loaded.settings.home, "url": url}, indent=2))
             return DONE
     except KeyboardInterrupt:
-        keeper.terminate()
-    return keeper.wait() or FAILED
+        supervisor.terminate()
+    return supervisor.wait() or FAILED
 
 
 # --- down, settings -------------------------------------------------------------------------------

@@ -26,8 +26,8 @@ from core.settings import Settings, SettingsError
 from serve_app.app import APPLICATION, build
 from serve_app.settings_from_env import read_settings
 from serve_app.supervisor.admin_key import FILE, admin_key_command, prepared_key
-from serve_app.supervisor.front import serve_host
-from serve_app.supervisor.machines.answers import wait_api
+from serve_app.supervisor.haproxy_config import serve_host
+from serve_app.supervisor.machines.api_health import wait_api
 from serve_app.supervisor.processes import saying
 
 READY_TIMEOUT_S = 120.0

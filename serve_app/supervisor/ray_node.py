@@ -26,7 +26,7 @@ from serve_app.settings_from_env import (
     load_settings,
 )
 from serve_app.supervisor.deployment import Deployment, PortBlock
-from serve_app.supervisor.front import connections_possible, write_front
+from serve_app.supervisor.haproxy_config import connections_possible, write_haproxy_config
 from serve_app.supervisor.processes import command_of, marked_processes, process_name, send
 from serve_app.supervisor.releases.release import Release
 
@@ -185,7 +185,7 @@ class RayNode:
             # deployments used the default port, they would get each other's requests.
             "RAY_SERVE_FALLBACK_PROXY_HTTP_PORT": str(ports.first + _FALLBACK_HTTP),
             "RAY_SERVE_FALLBACK_PROXY_GRPC_PORT": str(ports.first + _FALLBACK_GRPC),
-            # Our script, which adds the lines of `front.py` to the configuration of Serve.
+            # Our script, which adds the lines of `haproxy_config.py` to the configuration of Serve.
             "RAY_SERVE_HAPROXY_BINARY_PATH": str(proxy / "haproxy.sh"),
             "RAY_SERVE_HAPROXY_MAXCONN": str(connections_possible(self._settings.connections_max)),
             # By default the HTTP server of a replica would trust any client's X-Forwarded-For.
@@ -223,7 +223,7 @@ class RayNode:
         # The keys are read again: the first start may have created the key file, or a rotation may
         # have changed it.
         keys = load_settings(environment=environment).settings.deployment_keys
-        write_front(deployment.run_folder / "h", self._settings, keys)
+        write_haproxy_config(deployment.run_folder / "h", self._settings, keys)
         session = deployment.run_folder / "ray"
         session.mkdir(exist_ok=True)
         # The `ray` script is in the same folder as the interpreter.

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from callboard import calls
-from callboard.calls import Call, NoReply, Reply, persistently, retry_delay_s
+from callboard.calls import Call, NoReply, Reply, retry_delay_s, with_retries
 from callboard.client import Client
 from callboard.errors import UNREACHABLE, CallboardError, NotFound, OutcomeUnknown
 
@@ -75,7 +75,7 @@ def test_jitter_only_lengthens_and_stays_within_bounds() -> None:
 
 
 def test_a_write_that_was_ever_unanswered_has_an_unknown_outcome() -> None:
-    steps = persistently(Client.deposit(1), attempts_max=2)
+    steps = with_retries(Client.deposit(1), attempts_max=2)
     next(steps)
     steps.send(NoReply("reset", sent=True))
     with pytest.raises(OutcomeUnknown):
@@ -83,7 +83,7 @@ def test_a_write_that_was_ever_unanswered_has_an_unknown_outcome() -> None:
 
 
 def test_publish_repeats_with_the_same_idempotency_key() -> None:
-    steps = persistently(Client.publish({"nodes": {}}), jitter=lambda: 0.0)
+    steps = with_retries(Client.publish({"nodes": {}}), jitter=lambda: 0.0)
     first = next(steps)
     second = steps.send(NoReply("reset", sent=True))
     third = steps.send(Reply(503, {"retry-after": "2"}, {}))
@@ -100,7 +100,7 @@ read_workflow = Client.workflow
 
 
 def test_a_service_that_does_not_get_ready_is_unreachable() -> None:
-    steps = persistently(read_workflow("w"))
+    steps = with_retries(read_workflow("w"))
     next(steps)
     for _ in range(calls.ATTEMPTS_MAX - 1):
         steps.send(Reply(404, {}, None))
@@ -130,7 +130,7 @@ GONE = Reply(404, {}, {"code": "NOT_FOUND"})
 def test_a_repeated_removal_that_finds_nothing_is_done(
     remove: Callable[[str], calls.Steps], first: Reply | NoReply
 ) -> None:
-    steps = persistently(remove("did:net:a"))
+    steps = with_retries(remove("did:net:a"))
     next(steps)
     steps.send(first)
     with pytest.raises(StopIteration) as end:
@@ -143,7 +143,7 @@ def test_a_repeated_removal_that_finds_nothing_is_done(
 def test_a_removal_that_certainly_did_nothing_before_is_not_found(
     remove: Callable[[str], calls.Steps], first: Reply | NoReply | None
 ) -> None:
-    steps = persistently(remove("did:net:a"))
+    steps = with_retries(remove("did:net:a"))
     next(steps)
     if first is not None:
         steps.send(first)
@@ -195,7 +195,7 @@ def test_ids_in_paths_are_escaped_but_dids_stay_readable() -> None:
     ],
 )
 def test_every_refusal_becomes_the_one_error(body: object, code: str, detail: str) -> None:
-    steps = persistently(read_workflow("w"))
+    steps = with_retries(read_workflow("w"))
     next(steps)
     with pytest.raises(CallboardError) as refused:
         steps.send(Reply(500, {"x-request-id": "r1"}, body))

@@ -28,7 +28,7 @@ from callboard import (
     WorkflowFailed,
 )
 from callboard.kit.result_signing import ResultSigner
-from callboard.locating import DidKey
+from callboard.location import DidKey
 from core.trust.did_key import did_of_key
 from core.trust.identity.card_signature import secret_hash, signed_bytes
 from core.trust.requests.request_signature import (

@@ -25,7 +25,7 @@ from tests.platform.deployments import RunningDeployment
 Json = dict[str, Any]
 # For a broken program, not for a slow machine.
 PATIENCE_S = 120.0
-LOOK_S = 0.02
+POLL_S = 0.02
 # What a failed test shows of the service's logs.
 _LOG_LINES, _LOG_LINE_MAX, _LOG_TAIL_BYTES = 60, 2_000, 1024 * 1024
 _BEGAN_S: pytest.StashKey[float] = pytest.StashKey()
@@ -98,11 +98,11 @@ def wait(condition: Callable[[], bool], what: str) -> None:
     """Return when the condition holds. It is looked at less often the longer it takes: each look
     is a request, most often.
     """
-    deadline, pause_s = time.monotonic() + PATIENCE_S, LOOK_S
+    deadline, pause_s = time.monotonic() + PATIENCE_S, POLL_S
     while not condition():
         assert time.monotonic() < deadline, f"waited in vain for {what}"
         time.sleep(pause_s)
-        pause_s = min(1.3 * pause_s, 10 * LOOK_S)
+        pause_s = min(1.3 * pause_s, 10 * POLL_S)
 
 
 @contextmanager

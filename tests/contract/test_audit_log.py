@@ -22,7 +22,7 @@ from nacl.signing import SigningKey
 from pymerkle import InmemoryTree
 
 from callboard.client import Client
-from callboard.proving import audit_lines, export_log, prove_node
+from callboard.proofs import audit_lines, export_log, prove_node
 from callboard.verify import NotProven, verify_bundle, verify_log
 from core.jcs import jcs
 from tests.contract.conftest import (

@@ -19,8 +19,8 @@ from callboard.kit.serving import serving
 from core.trust.signing import is_signature_valid
 from tests.contract.audit_events import events_of
 from tests.contract.conftest import (
-    LOOK_S,
     PATIENCE_S,
+    POLL_S,
     Caller,
     MakeAgent,
     answer,
@@ -64,7 +64,7 @@ def wait_node(payer: Caller, path: str, status: str, name: str = "a") -> Json:
         if record["nodes"][name]["status"] == status:
             return record
         assert time.monotonic() < deadline, record
-        time.sleep(LOOK_S)
+        time.sleep(POLL_S)
 
 
 @pytest.mark.parametrize("reply", DIALECTS.values(), ids=DIALECTS)

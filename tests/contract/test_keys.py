@@ -12,8 +12,8 @@ import pytest
 
 from core.trust.access import DEFAULT_SCOPES
 from tests.contract.conftest import (
-    LOOK_S,
     PATIENCE_S,
+    POLL_S,
     Caller,
     MakeCaller,
     answer,
@@ -106,7 +106,7 @@ def opens_for_s(caller: Caller, admin: Caller) -> float:
     while caller.http.get("/v1/ledger/balance").status_code != 401:
         opened = time.monotonic()
         assert opened < revoked + PATIENCE_S, "the revoked key still opens"
-        time.sleep(LOOK_S)
+        time.sleep(POLL_S)
     refusal(admin.http.delete(f"/v1/keys/{caller.key_id}"), 404, "NOT_FOUND")
     return opened - revoked
 

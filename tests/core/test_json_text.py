@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from core.json_text import (
     NotJson,
     UnreadNumber,
-    doubled_member,
-    may_double,
+    duplicate_member,
+    may_have_duplicates,
     read_foreign_json,
     read_json,
     write_json,
@@ -35,8 +35,8 @@ def test_a_value_comes_back_with_every_digit(value: Any, is_ascii: bool) -> None
     read = read_foreign_json(text)
     assert read == value
     assert repr(read) == repr(value)
-    assert doubled_member(text) is None
-    assert may_double(text, read) == (b"\\u003a" in text)
+    assert duplicate_member(text) is None
+    assert may_have_duplicates(text, read) == (b"\\u003a" in text)
 
 
 @given(
@@ -103,5 +103,5 @@ def test_a_long_double_or_a_text_of_digits_is_no_long_integer(text: str) -> None
     ],
 )
 def test_a_doubled_member_is_found(text: str, path: str) -> None:
-    assert may_double(text.encode(), json.loads(text))
-    assert doubled_member(text.encode()) == path
+    assert may_have_duplicates(text.encode(), json.loads(text))
+    assert duplicate_member(text.encode()) == path

@@ -12,7 +12,7 @@ import pytest
 from callboard import AgentError
 from callboard.demo.document import served
 from callboard.demo.processes import EXAMPLE, AgentFailed, AgentProcesses
-from callboard.kit.answering import AnsweringAgent
+from callboard.kit.dispatch_replies import AnsweringAgent
 from examples.article_report import extract, fetch, keywords, report, sentiment, summarise
 from examples.article_report.language import sentences, words
 

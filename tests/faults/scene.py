@@ -12,7 +12,7 @@ from functools import partial
 
 from aiohttp import web
 
-from actors.dispatch.remote_dispatch import PeerCalls
+from actors.dispatch.remote_dispatch import OwnerCalls
 from actors.engine.owner import Owner
 from actors.process.at_work import AtWork
 from actors.shards.child_lease import Parentage
@@ -87,7 +87,7 @@ class Scene:
             self.settings,
             ledger=client,
             renew=renew,
-            peer_calls=self._peer_calls,
+            owner_calls=self._peer_calls,
             on_lost=self.lost.append,
             at_work=AtWork(),
             parent=parent,
@@ -97,7 +97,7 @@ class Scene:
         await until(lambda: len(owner.held), DEADLINE_S)
         return owner
 
-    def _peer_calls(self, address: str) -> PeerCalls:
+    def _peer_calls(self, address: str) -> OwnerCalls:
         """Return the calls to the newest owner at an address."""
 
         async def call(take: str, bodies: list[bytes]) -> Sequence[bool]:
@@ -106,7 +106,7 @@ class Scene:
             taken: list[bool] = getattr(owner.remote_dispatch, take)(bodies)
             return taken
 
-        return PeerCalls(partial(call, "accept"))
+        return OwnerCalls(partial(call, "accept"))
 
     async def published(self, owner: Owner, batch: list[PublishRequest]) -> list[PublishReply]:
         """Publish as a client does: who hears no outcome in time asks again under the same keys."""

@@ -11,8 +11,8 @@ from dataclasses import replace
 
 import pytest
 
-from actors.cluster.asking import Answer
 from actors.cluster.dedicated import Dedicated
+from actors.cluster.health_check import Answer
 from actors.engine.owner import Owner
 from actors.shards.child_lease import Parentage
 from actors.transport.messages import (

@@ -2,7 +2,7 @@
 
 Goal: none of them has to wake up for publishes to succeed again. Method: SIGSTOP under load, until
 another process is in its place. Owners, the ledger and Postgres: `test_outages.py`; how a process
-that does not run is told from a busy one: `tests/platform/test_standstill.py`.
+that does not run is told from a busy one: `tests/platform/test_frozen_processes.py`.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.soak, pytest.mark.takes(10)]
 
 MACHINES = 3
 PROGRESS = 40
-LOOK_S = 0.02
+POLL_S = 0.02
 # Moves the ledger to a machine that is not the head's, if it is not on one, waits for its standby
 # on yet another, and prints the process ids of both.
 _PLACE = """
@@ -138,7 +138,7 @@ def await_next_commit(
 
     while not has_committed():
         assert time.monotonic() < began_s + 120, f"no ledger after {what}"
-        time.sleep(LOOK_S)
+        time.sleep(POLL_S)
     took_s = time.monotonic() - began_s
     with capsys.disabled():
         print(  # noqa: T201

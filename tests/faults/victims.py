@@ -17,7 +17,7 @@ from tests.platform.deployments import RunningDeployment
 
 DEADLINE_S = 180.0
 # A look at all processes takes 5 ms of CPU and more, and for a successor a test waits for seconds.
-LOOK_S = 0.1
+POLL_S = 0.1
 
 # What the command line of a process carries.
 MARKS = {
@@ -63,7 +63,7 @@ def await_one(deployment: RunningDeployment, kind: str, *, after: int | None = N
     deadline = time.monotonic() + DEADLINE_S
     while (pid := find(deployment, kind)) is None or pid == after:
         assert time.monotonic() < deadline, f"no process: {kind}"
-        time.sleep(LOOK_S)
+        time.sleep(POLL_S)
     return pid
 
 
@@ -77,7 +77,7 @@ def wait(condition: Callable[[], bool], what: str | Callable[[], str]) -> None:
     while not condition():
         if time.monotonic() > deadline:
             raise AssertionError(f"waited in vain for {what if isinstance(what, str) else what()}")
-        time.sleep(LOOK_S)
+        time.sleep(POLL_S)
 
 
 def kill(deployment: RunningDeployment, kind: str, *, after: int | None = None) -> int:

@@ -32,7 +32,7 @@ from federation.http_connection import (
     Outcome,
 )
 from federation.name_resolver import NameResolver
-from federation.read_turns import ReadTurns
+from federation.read_budget import ReadBudget
 from tests.federation.name_servers import name_server
 from tests.platform.waiting import until
 
@@ -526,17 +526,17 @@ class Wire(asyncio.Transport):
         self.is_closed = True
 
 
-def used_up() -> ReadTurns:
+def used_up() -> ReadBudget:
     """Return turns that have no time left: each look at the clock lasts longer than one."""
-    turns = ReadTurns(itertools.count(1.0).__next__)
+    turns = ReadBudget(itertools.count(1.0).__next__)
     turns.is_used_up()  # which begins one
     return turns
 
 
 def take_turns(mine: HttpClient) -> None:
     """Do what was put off to later turns of the loop."""
-    while mine.read_turns._waiting:
-        mine.read_turns._go_on()
+    while mine.read_budget._waiting:
+        mine.read_budget._go_on()
 
 
 def fed(mine: HttpClient, pieces: Iterable[bytes], *, ends: bool) -> tuple[Seen | None, bool]:
@@ -568,10 +568,10 @@ async def test_where_a_reply_is_cut_makes_no_difference(*, is_late: bool) -> Non
     async with client() as mine:
         for _ in range(REPLIES // (4 if is_late else 2)):
             reply, ends = generated(draw)
-            mine.read_turns = ReadTurns(lambda: 0.0)  # none is used up
+            mine.read_budget = ReadBudget(lambda: 0.0)  # none is used up
             whole, is_kept = fed(mine, [reply], ends=ends)
             if is_late:
-                mine.read_turns = used_up()
+                mine.read_budget = used_up()
                 assert fed(mine, [reply], ends=ends) == (whole, is_kept), reply
             for at in range(1, min(len(reply), 400)):
                 cut, is_cut_kept = fed(mine, [reply[:at], reply[at:]], ends=ends)

@@ -29,7 +29,7 @@ from federation.http_connection import (
     Outcome,
 )
 from federation.name_resolver import NameResolver
-from federation.read_turns import ReadTurns
+from federation.read_budget import ReadBudget
 from tests.federation.name_servers import name_server
 from tests.federation.test_http_client import (
     BYTES_MAX,
@@ -192,7 +192,7 @@ def in_chunks(body: bytes, size: int) -> bytes:
 
 async def test_chunks_of_one_byte_are_collected_in_one_buffer() -> None:
     async with client() as mine:
-        mine.read_turns = ReadTurns(lambda: 0.0)  # none is used up
+        mine.read_budget = ReadBudget(lambda: 0.0)  # none is used up
         connection = Connection(mine, ("127.0.0.1", 1, False))
         connection.connection_made(Wire())
         exchange = Exchange(connection.server, BYTES_MAX, lambda _: None)

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from core.errors import ErrorCode, ServiceError
-from core.market.agent_liveness import HEARTBEAT_TTL_MS, UNHEARD
+from core.market.agent_liveness import HEARTBEAT_TTL_MS, NO_SIGNALS
 from ledger.features.agent_live import (
     PROBE_PAUSE_MS,
     Heartbeat,
@@ -55,7 +55,7 @@ async def test_the_newest_heartbeat_of_a_batch_and_of_all_batches_counts(
         Heartbeat("did:x:a", "idle", 0.1),
     ]
     stored = await live.store_heartbeats(batch)
-    assert [one.before for one in stored] == [UNHEARD] * 3
+    assert [one.before for one in stored] == [NO_SIGNALS] * 3
     (again,) = await live.store_heartbeats([Heartbeat("did:x:a", "idle", 0.1)])
     assert (again.before.status, again.before.load) == ("idle", 0.1)
     assert again.at_ms >= stored[0].at_ms == again.before.heartbeat_ms

@@ -14,7 +14,7 @@ import pytest
 import sqlalchemy as sql
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
-from core.workflow.events import StakeFreed
+from core.workflow.events import StakeUnlocked
 from ledger.features.books import BooksCheck, Disagreement
 from ledger.features.invoices import with_content
 from ledger.reads.reader import LedgerReader
@@ -217,7 +217,7 @@ async def test_no_row_is_wrong_while_the_ledger_is_in_use(
         for _ in range(6):
             flow = Flow(epoch, hold=3 * CREDIT)
             published = flow.publish(records=(STARTED, *opened(micro=LOCKED)))
-            paid = flow.advance(StakeFreed("a", 1, AGENT, LOCKED), *succeeded("a", CREDIT))
+            paid = flow.advance(StakeUnlocked("a", 1, AGENT, LOCKED), *succeeded("a", CREDIT))
             for command in (published, paid, flow.end()):
                 (outcome,) = await commits.submit([command])
                 assert outcome.error is None, outcome

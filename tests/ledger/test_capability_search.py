@@ -14,7 +14,7 @@ from core.errors import ServiceError
 from ledger.features import offers as offer_candidates
 from ledger.features import offers as offer_index
 from ledger.features.agents import RegisterAgent
-from ledger.features.discovery import Asked, find_capabilities, find_offers, offers_for_draft
+from ledger.features.discovery import AgentSearch, find_capabilities, find_offers, offers_for_draft
 from ledger.features.offers import STEPS_MAX, OfferIndex
 from ledger.reads.reader import LedgerReader
 from ledger.writer.store import LedgerStore
@@ -279,12 +279,13 @@ async def test_a_rare_word_and_an_exact_id_are_found_among_many(
         pass
     assert (await find_capabilities(reader, offers, "wombat quokka", limit=9))[0] == "cap.rare.v1"
     (found, *_) = await find_offers(
-        reader, Asked(words="wombat quokka"), limit=9, slowest_ms=1, caller=PAYER
+        reader, AgentSearch(words="wombat quokka"), limit=9, slowest_ms=1, caller=PAYER
     )
     assert found["capability_id"] == "cap.rare.v1"
     words = "wombat helper cap.w77.v1, please."
     assert (await find_capabilities(reader, offers, words, limit=9))[0] == "cap.w77.v1"
-    (found, *_) = await find_offers(reader, Asked(words=words), limit=9, slowest_ms=1, caller=PAYER)
+    search = AgentSearch(words=words)
+    (found, *_) = await find_offers(reader, search, limit=9, slowest_ms=1, caller=PAYER)
     assert found["capability_id"] == "cap.w77.v1"
     draft = await offers_for_draft(reader, offers, words, caller=PAYER)
     assert "cap.w77.v1" in [offer.capability_id for offer in draft()]

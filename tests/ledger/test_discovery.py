@@ -13,7 +13,7 @@ from core.errors import ErrorCode, ServiceError
 from ledger.features import discovery as discovery_reads
 from ledger.features import offers as offer_candidates
 from ledger.features.agents import RegisterAgent
-from ledger.features.discovery import Asked, find_capabilities, find_offers
+from ledger.features.discovery import AgentSearch, find_capabilities, find_offers
 from ledger.features.offers import HITS_MAX, OfferIndex
 from ledger.reads.reader import LedgerReader
 from ledger.reads.search_reads import SearchReads
@@ -35,7 +35,7 @@ def schema(*names: str) -> dict[str, Any]:
 
 async def find(reader: LedgerReader, limit: int = 20, **asked: Any) -> list[Mapping[str, Any]]:
     found = await find_offers(
-        reader, Asked(**asked), limit=limit, slowest_ms=10_000, caller="did:test:caller"
+        reader, AgentSearch(**asked), limit=limit, slowest_ms=10_000, caller="did:test:caller"
     )
     return list(found)
 

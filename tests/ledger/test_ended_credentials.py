@@ -54,7 +54,7 @@ OLD, NEW = SignedBy(AGENT, "K1"), SignedBy(AGENT, "K2")
 MOMENTARY: Final = {
     "Deposit", "DepositStake", "WithdrawStake", "SlashStake", "PlaceBid", "CreateInvoice",
     "SettleInvoice", "OpenDispute", "ResolveDispute", "GiveFeedback", "RebuildReputation",
-    "NoteReading", "KeepBid", "SettleTask", "CollectCredits", "SettlePeer", "SubmitReceipt",
+    "NoteAuditedRead", "KeepBid", "SettleTask", "CollectCredits", "SettlePeer", "SubmitReceipt",
 }  # fmt: skip
 PLAIN: Final[dict[Any, Any]] = {
     str: new_id(), int: 1, bytes: b"x" * 32, bool: True, tuple: (), dict: {}, Mapping: {},

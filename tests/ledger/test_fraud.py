@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from core.workflow.events import StakeFreed
+from core.workflow.events import StakeUnlocked
 from ledger.writer.store import LedgerStore
 from tests.ledger.checking import Auditor
 from tests.ledger.disputing import about, paid_workflow, resolve
@@ -61,7 +61,7 @@ async def test_case_27_a_node_that_has_ended_has_nothing_locked_any_more(
 ) -> None:
     """Nor does other work answer for it: an event only."""
     flow = await two_nodes_at_risk(store)
-    await commit(store, flow.advance(StakeFreed("a", 1, AGENT, CREDIT), *succeeded("a", CREDIT)))
+    await commit(store, flow.advance(StakeUnlocked("a", 1, AGENT, CREDIT), *succeeded("a", CREDIT)))
     outcome = await resolve(store, fraud(flow))
     assert outcome.result["slashedMicro"] == 0
     assert parts(auditor) == (3 * CREDIT, CREDIT)

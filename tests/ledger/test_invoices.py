@@ -26,8 +26,8 @@ from ledger.features.invoices import (
     standing_invoice,
     with_content,
 )
+from ledger.reads.expensive_reads import READS_OF_ONE_MAX
 from ledger.reads.reader import LedgerReader
-from ledger.reads.turns import READS_OF_ONE_MAX
 from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.checking import Auditor

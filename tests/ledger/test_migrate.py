@@ -19,7 +19,7 @@ from ledger.migrate import (
     MIGRATIONS,
     SchemaUnknown,
     StopNeeded,
-    check_rollable,
+    check_upgradable,
     main,
     migrate,
 )
@@ -89,14 +89,14 @@ def test_code_that_needs_what_comes_after_a_stop_is_not_rolled_out(
     _migration(versions, 9001, "pre", 'op.execute("CREATE TABLE callboard.one (a int)")')
     _migration(versions, 9002, "post", "require_code_version(7)")
     url = database.owner_url
-    check_rollable(url, versions=versions)
+    check_upgradable(url, versions=versions)
     _migration(versions, 9003, "pre", 'op.execute("CREATE TABLE callboard.two (a int)")')
     with pytest.raises(StopNeeded, match="9003 comes after one that needs a stop"):
-        check_rollable(url, versions=versions)
+        check_upgradable(url, versions=versions)
     assert migrate(url, versions=versions) == "9003"
-    check_rollable(url, versions=versions)
+    check_upgradable(url, versions=versions)
     with pytest.raises(SchemaTooNew, match="needs code of version 7, this is 2"):
-        check_rollable(url)
+        check_upgradable(url)
 
 
 def test_code_of_before_starts_again_between_the_two_steps(
@@ -136,7 +136,7 @@ def test_a_database_from_before_the_first_release_is_refused_and_left_as_it_is(
     for text in ("revision '0027'", f"expected {newest}", "empty data folder"):
         assert text in said
     with pytest.raises(SchemaUnknown):
-        check_rollable(database.owner_url)
+        check_upgradable(database.owner_url)
     with connect(database.owner_url) as connection:
         assert connection.execute("SELECT version_num FROM alembic_version").fetchone() == ("0027",)
 

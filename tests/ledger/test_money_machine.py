@@ -22,7 +22,7 @@ from ledger.features.inheritance import CancelInheritance
 from ledger.features.peer_money import SettlePeer
 from ledger.features.receipts import SubmitReceipt
 from ledger.features.shards import JoinCluster, TakeShards
-from ledger.features.trust import NoteReading
+from ledger.features.trust import NoteAuditedRead
 from ledger.features.workflow_commands import (
     ChangeTrigger,
     CreateTrigger,
@@ -52,7 +52,7 @@ _MONEY: Final = re.compile(r"wallet|escrow|balance|stake|_micro")
 # Other commands that no rule uses, each with the reason; every other one the machine has applied.
 WITHOUT_MONEY: Final[dict[type, str]] = {
     CancelInheritance: "ends what has not moved anything",
-    NoteReading: "says what was read",
+    NoteAuditedRead: "says what was read",
     SettlePeer: "moves credits between two wallets as CollectCredits does, and nothing else",
     SubmitReceipt: "what a party says of a node",
     GiveFeedback: "an opinion, which moves and counts nothing",

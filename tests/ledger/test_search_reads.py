@@ -8,9 +8,9 @@ import pytest
 import sqlalchemy as sql
 
 from core.errors import ErrorCode, ServiceError
+from ledger.reads.expensive_reads import READS_MAX, READS_OF_ONE_MAX, ExpensiveReads
 from ledger.reads.reader import LedgerReader
 from ledger.reads.search_reads import SearchReads
-from ledger.reads.turns import READS_MAX, READS_OF_ONE_MAX, ReadTurns
 from tests.conftest import Database
 
 
@@ -18,7 +18,7 @@ class Turns:
     """Callers that take turns, and the order in which they had them."""
 
     def __init__(self) -> None:
-        self.turns = ReadTurns()
+        self.turns = ExpensiveReads()
         self.had: list[str] = []
         self.may_end = asyncio.Event()
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from core.errors import ErrorCode
-from core.workflow.events import StakeFreed
+from core.workflow.events import StakeUnlocked
 from ledger.commands import OutcomeStatus
 from ledger.writer.store import LedgerStore
 from tests.ledger.checking import Auditor
@@ -65,7 +65,7 @@ async def test_case_27_of_a_node_that_has_ended_there_is_an_event_only(
     store: LedgerStore, auditor: Auditor
 ) -> None:
     flow = await two_nodes_at_risk(store)
-    await commit(store, flow.advance(StakeFreed("a", 1, AGENT, CREDIT), *succeeded("a", CREDIT)))
+    await commit(store, flow.advance(StakeUnlocked("a", 1, AGENT, CREDIT), *succeeded("a", CREDIT)))
     (result,) = await commit(store, slash(flow))
     assert (result["slashedMicro"], parts(auditor)) == (0, (3 * CREDIT, CREDIT))
     name, payload = events(auditor)[-1]

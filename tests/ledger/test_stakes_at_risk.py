@@ -12,8 +12,8 @@ from core.workflow.events import (
     AttemptFinished,
     NodeChanged,
     Record,
-    StakeFreed,
     StakeLocked,
+    StakeUnlocked,
     WorkflowChanged,
 )
 from core.workflow.transitions import NodeStatus, WorkflowStatus
@@ -63,7 +63,7 @@ def ended(
     """Return the records of an attempt whose end is the node's."""
     failure_code = NodeErrorCode(code) if is_blamed else None
     return (
-        StakeFreed(node, attempt, AGENT, micro, failure_code=failure_code),
+        StakeUnlocked(node, attempt, AGENT, micro, failure_code=failure_code),
         AttemptFinished(node, attempt, AGENT, "error", AT, AT + 5, error_code=code),
         NodeChanged(node, status, attempt=attempt, agent_did=AGENT, error={"code": code}),
     )
@@ -99,8 +99,8 @@ async def test_a_wrong_signature_costs_as_fraud_does_whatever_becomes_of_the_nod
     flow = Flow()
     await commit(store, flow.publish(records=(STARTED, *opened())))
     before = auditor.balance(PAYER)
-    freed = StakeFreed("a", 1, AGENT, CREDIT, is_forged=True)
-    records = [record for record in ended("INVALID_REPLY") if not isinstance(record, StakeFreed)]
+    freed = StakeUnlocked("a", 1, AGENT, CREDIT, is_forged=True)
+    records = [record for record in ended("INVALID_REPLY") if not isinstance(record, StakeUnlocked)]
     if not is_last:
         records[-1] = NodeChanged("a", NodeStatus.READY, attempt=1)
     forged = replace(flow.advance(freed, *records, bps=BPS), slash_fraud_bps=6_000)

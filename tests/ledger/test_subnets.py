@@ -22,7 +22,7 @@ from ledger.features.subnets import (
     has_joined,
     subnet_rows,
 )
-from ledger.reads.prepared import PreparedReads
+from ledger.reads.prepared_reads import PreparedReads
 from ledger.reads.reader import LedgerReader
 from ledger.writer.store import LedgerStore
 from tests.conftest import Database

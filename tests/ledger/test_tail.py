@@ -65,11 +65,11 @@ async def test_a_heartbeat_is_noticed_if_choices_depend_on_it(
         waiting = asyncio.ensure_future(tail.wait_notice(10 * DEADLINE_S))
         await store.store_heartbeats([Heartbeat(AGENT, "healthy", load=load)])
         await asyncio.wait_for(waiting, DEADLINE_S)
-        look = await tail.look(since)
+        look = await tail.poll(since)
         assert [row["load"] for row in await all_of(tail.pages(LIVE, since))] == [load]
         since = seen(look)
     await store.store_heartbeats([Heartbeat(AGENT, "healthy", load=0.2)])
-    assert changed(await tail.look(since)) == ["live"], "the time of the heartbeat is another one"
+    assert changed(await tail.poll(since)) == ["live"], "the time of the heartbeat is another one"
     assert not tail.is_noticed
     await store.close()
 
@@ -79,7 +79,7 @@ async def test_other_commits_are_no_notice(store: LedgerStore, tail: DirectoryTa
     await store.commit([deposit(CREDIT)], AT)
     # No owner looks at keys: each of them would cost every owner its reads.
     await store.commit([api_key("k", b"k" * 32)], AT)
-    look = await tail.look(since)
+    look = await tail.poll(since)
     assert not tail.is_noticed
     assert not changed(look)
 
@@ -98,14 +98,14 @@ async def test_change_during_a_reconnect_is_found(
     assert killed == 2
     await store.commit([card()], AT)
     await asyncio.wait_for(waiting, DEADLINE_S)
-    assert changed(await tail.look(since)) == ["agents"]
+    assert changed(await tail.poll(since)) == ["agents"]
     await until(lambda: tail.is_noticed)
 
 
 async def test_a_ledger_that_cannot_be_reached_is_said_to_be_unavailable() -> None:
     tail = DirectoryTail("postgresql://nowhere@127.0.0.1:1/none")
     with pytest.raises(ServiceError) as refused:
-        await tail.look({})
+        await tail.poll({})
     assert refused.value.code is ErrorCode.LEDGER_UNAVAILABLE
     await tail.close()
 
@@ -120,23 +120,23 @@ async def test_a_heartbeat_is_found_once_and_also_when_it_is_committed_late(
     async def found(since: Since) -> list[str]:
         return sorted(row["did"] for row in await all_of(tail.pages(LIVE, since)))
 
-    since = seen(await tail.look({}))
+    since = seen(await tail.poll({}))
     with connect(database.superuser_url) as late, late.transaction():
         late.execute(f"{store} VALUES ('did:x:late', 'healthy', 1, {now_ms})")
         auditor.connection.execute(
             f"{store} SELECT did, 'healthy', 1, {now_ms} FROM unnest(ARRAY[%s, %s]) did",
             ("did:x:a", "did:x:b"),
         )
-        look = await tail.look(since)
+        look = await tail.poll(since)
         assert changed(look) == ["live"]
         assert await found(since) == ["did:x:a", "did:x:b"]
         since = seen(look)
-    look = await tail.look(since)
+    look = await tail.poll(since)
     assert "did:x:late" in await found(since)
     since = seen(look)
-    assert not changed(await tail.look(since))
+    assert not changed(await tail.poll(since))
     auditor.connection.execute("UPDATE agent_live SET status = 'degraded' WHERE did = 'did:x:b'")
-    look = await tail.look(since)
+    look = await tail.poll(since)
     assert await found(since) == ["did:x:b"]
     # A clock that was ahead hides no later change.
     since = {**seen(look), "live": 2**52}
@@ -148,15 +148,15 @@ async def test_after_a_reconnect_rows_of_lower_transactions_are_found(
     database: Database, tail: DirectoryTail, auditor: Auditor
 ) -> None:
     """A crash takes transactions back that were not durable: their numbers are given again."""
-    since = seen(await tail.look({}))
+    since = seen(await tail.poll({}))
     since = {**since, "live": 0, "unseen": str(int(since["unseen"]) + 1_000)}
     auditor.connection.execute(
         "INSERT INTO agent_live (did, status, heartbeat_ms, updated_ms)"
         f" VALUES ('did:x:a', 'unhealthy', 1, {AT})"
     )
-    assert not changed(await tail.look(since)), "seen before, as far as that session tells"
+    assert not changed(await tail.poll(since)), "seen before, as far as that session tells"
     await tail.close()
-    assert changed(await tail.look(since)) == ["live"]
+    assert changed(await tail.poll(since)) == ["live"]
 
 
 async def test_who_is_cancelled_while_it_looks_leaves_no_connection(
@@ -170,7 +170,7 @@ async def test_who_is_cancelled_while_it_looks_leaves_no_connection(
     waiting = f"{tails} AND wait_event_type = 'Lock'"
     with auditor.connection.transaction():
         auditor.connection.execute("LOCK TABLE callboard.agent")
-        looking = asyncio.ensure_future(tail.look({}))
+        looking = asyncio.ensure_future(tail.poll({}))
         with connect(database.superuser_url) as watching:
             await until(lambda: watching.execute(waiting).fetchone() == (1,))
             looking.cancel()
@@ -182,7 +182,7 @@ async def test_who_is_cancelled_while_it_looks_leaves_no_connection(
 
 async def follow(tail: DirectoryTail) -> Since:
     """Return what a look has seen that began after the tail listened."""
-    await tail.look({})
+    await tail.poll({})
     async with asyncio.timeout(DEADLINE_S):
         await tail.wait_notice(DEADLINE_S)
-    return seen(await tail.look({}))
+    return seen(await tail.poll({}))

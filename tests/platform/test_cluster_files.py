@@ -13,8 +13,8 @@ import yaml
 
 from core.settings import setting_names
 from scripts.cluster_demo.hosts import PROGRAMS
-from serve_app.supervisor.keeper import CLUSTER_PORTS_FROM
 from serve_app.supervisor.machines.launch import MachineFailed, read_cluster
+from serve_app.supervisor.supervisor import CLUSTER_PORTS_FROM
 from tests.platform.deployments import PACKAGES, ROOT
 
 TEXT = (ROOT / "cluster.yaml").read_text(encoding="utf-8")

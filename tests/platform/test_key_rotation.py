@@ -11,8 +11,8 @@ import pytest
 from core.trust.deployment_keys import DeploymentKeys
 from serve_app.settings_from_env import load_settings
 from serve_app.supervisor.deployment import DeploymentError
-from serve_app.supervisor.releases.beginning import take_turn
 from serve_app.supervisor.releases.key_rotation import KeyRotation, rotate
+from serve_app.supervisor.releases.upgrade_start import take_turn
 
 FIRST = "ab" * 32
 Versions = tuple[int, ...]

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from actors.cluster.runtime import RollFailed
+from actors.cluster.runtime import UpgradeFailed
 from actors.transport.names import workflow_actor
 from core.settings import Settings
 from core.shards.lease_messages import Lease, MemberState
 from serve_app.supervisor.deployment import DeploymentError
-from serve_app.supervisor.releases.beginning import upgrade
 from serve_app.supervisor.releases.release import FILE, Release, forget_release
-from serve_app.supervisor.releases.upgrade import Roll, _check_not_drained
+from serve_app.supervisor.releases.upgrade import Upgrade, _check_not_drained
+from serve_app.supervisor.releases.upgrade_start import upgrade
 from tests.actors.gateway.maps import member
 from tests.platform.deployments import ROOT
 
@@ -92,7 +92,7 @@ def test_an_upgrade_keeps_the_owners_of_a_machine_that_has_joined_meanwhile() ->
     own, joined = (workflow_actor(machine, 0, "cd34") for machine in ("m1", "m2"))
     before, tried = (workflow_actor("m1", 0, generation) for generation in ("", "ab12"))
     gateway: Any = None
-    roll = Roll(settings, gateway, print)
+    roll = Upgrade(settings, gateway, print)
     lease = Lease(
         is_known=True,
         map_version=1,
@@ -110,7 +110,7 @@ def test_a_machine_that_ray_drains_does_not_keep_an_upgrade_from_beginning() -> 
         members=(member("a", machine="m1"), member("b", machine="m2", state=MemberState.DRAINING)),
     )
     _check_not_drained(lease, leaving=["m2"])
-    with pytest.raises(RollFailed, match="m2 is drained"):
+    with pytest.raises(UpgradeFailed, match="m2 is drained"):
         _check_not_drained(lease, leaving=[])
 
 

@@ -9,8 +9,8 @@ from typing import Any, cast
 from core.settings import Settings
 from core.trust.deployment_keys import DeploymentKeys
 from serve_app.callers.admission import Admission
+from serve_app.callers.client_address import Peers
 from serve_app.callers.limits import RateLimiter
-from serve_app.callers.peers import Peers
 from serve_app.http.calls import Call, Operation
 from serve_app.http.endpoint import Endpoint
 from serve_app.services import Services

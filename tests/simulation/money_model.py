@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from core.errors import ErrorCode
-from core.workflow.events import NodeChanged, NodePaid, StakeFreed, StakeLocked
+from core.workflow.events import NodeChanged, NodePaid, StakeLocked, StakeUnlocked
 from ledger.commands import Outcome, OutcomeStatus
 from ledger.features.stakes import DepositStake
 from ledger.features.workflow_commands import AdvanceWorkflow, PublishWorkflow
@@ -85,11 +85,11 @@ class MoneyModel:
         """
         unstaked: list[str] = []
         for record in command.records:
-            if not isinstance(record, StakeLocked | StakeFreed):
+            if not isinstance(record, StakeLocked | StakeUnlocked):
                 continue
             place = (command.workflow_id, record.node)
             free, locked = f"stake:{record.agent_did}", f"stake_locked:{record.agent_did}"
-            if isinstance(record, StakeFreed):
+            if isinstance(record, StakeUnlocked):
                 if self.locks.get(place, (0, "", 0))[0] == record.attempt:
                     assert self.locks.pop(place)[1:] == (record.agent_did, record.micro), record
                     assert isinstance(command, AdvanceWorkflow), command

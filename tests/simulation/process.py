@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from actors.dispatch.remote_dispatch import PeerCalls
+from actors.dispatch.remote_dispatch import OwnerCalls
 from actors.engine.runner import Runner
 from actors.transport.messages import OwnerReply, OwnerRequest
 from tests.simulation.costs import ChargedDirectory
@@ -98,7 +98,7 @@ class Process:
         self.rows_needed += len(requests)  # one that is asked for early is read by itself
         self.loop.create_task(self._answer(requests, done))
 
-    def peer_calls(self, address: str) -> PeerCalls:
+    def owner_calls(self, address: str) -> OwnerCalls:
         """Return the calls to whatever process is at an address when they arrive."""
 
         async def call(take: str, bodies: list[bytes]) -> Sequence[bool]:
@@ -111,7 +111,7 @@ class Process:
             target.loop.call_soon(getattr(target.owner.remote_dispatch, take), bodies)
             return [True] * len(bodies)
 
-        return PeerCalls(partial(call, "accept"))
+        return OwnerCalls(partial(call, "accept"))
 
     def note_restored(self) -> None:
         """Note that the rows of some shards have been restored."""

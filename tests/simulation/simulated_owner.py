@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from actors.dispatch.remote_dispatch import PeerCalls, RemoteDispatch
+from actors.dispatch.remote_dispatch import OwnerCalls, RemoteDispatch
 from actors.engine.outbox import Outboxes
 from actors.engine.owner import Owner
 from actors.engine.restorer import Restorer
@@ -126,13 +126,13 @@ class SimulatedFeeds:
         world = self._process.world
         self._directory.stakes.apply_parts(stake_parts(world.model, world.rows))
         self._directory.put(world.rows.values())
-        self.look()
+        self.poll()
 
     async def refresh(self) -> None:
         """Know what has changed."""
         if self._process.world.ledger.is_away:
             raise unreachable()
-        self.look()
+        self.poll()
 
     def is_known(self, request: PublishRequest) -> bool:
         """Say so: every agent is known from the start."""
@@ -258,10 +258,10 @@ class SimulatedOwner(Owner):
         if not done.cancelled():
             self._process.note_restored()
 
-    def _peer_calls(self, address: str) -> PeerCalls:  # type: ignore[override]
-        return self._process.peer_calls(address)
+    def _peer_calls(self, address: str) -> OwnerCalls:  # type: ignore[override]
+        return self._process.owner_calls(address)
 
     def told_of_revocations(self) -> None:
         """Know who is revoked, as by a notice."""
-        self._directory_sync.look()  # type: ignore[attr-defined]
+        self._directory_sync.poll()  # type: ignore[attr-defined]
         self._revoked_work.soon()

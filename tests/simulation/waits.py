@@ -14,7 +14,7 @@ import orjson
 from core.errors import NodeErrorCode
 from core.workflow.events import NodeChanged
 from core.workflow.transitions import NodeStatus
-from core.workflow.workflow_state import tells_of_wait
+from core.workflow.workflow_state import is_wait_record
 from tests.simulation.violation import require
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Waits:
 
     def is_wait(self, record: NodeChanged) -> bool:
         """Say whether a stored row waits for an agent."""
-        return record.retry_at_ms is not None and tells_of_wait(record.selection_json)
+        return record.retry_at_ms is not None and is_wait_record(record.selection_json)
 
     def stored(self, workflow_id: str, record: NodeChanged, at_ms: int) -> None:
         """Hear of a node's row."""

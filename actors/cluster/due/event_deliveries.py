@@ -28,7 +28,7 @@ from ledger.reads.reader import LedgerReader, RowDict
 
 log = logging.getLogger("callboard.events")
 
-LOOK_S: Final = 0.5
+POLL_S: Final = 0.5
 CREDENTIALS_S: Final = 1.0
 TIDY_S: Final = 60.0
 # Pause between two rounds of starting attempts.
@@ -157,7 +157,7 @@ class EventDeliveries:
     async def run(self) -> None:
         """Find due deliveries, process them and remove old ones, until cancelled."""
         await asyncio.gather(
-            every(LOOK_S, self.look, "look for due deliveries"),
+            every(POLL_S, self.poll, "look for due deliveries"),
             every(_PAUSE_S, self.take_due, "taking of due deliveries"),
             every(CREDENTIALS_S, self.check_credentials, "check of credentials of webhooks"),
             every(TIDY_S, self.tidy, "tidying of deliveries"),
@@ -169,7 +169,7 @@ class EventDeliveries:
             task.cancel()
         await self._sender.close()
 
-    async def look(self) -> None:
+    async def poll(self) -> None:
         """Add the targets of deliveries that came due since the last call of `look`.
 
         The first call, and the first after `tidy`, adds the targets of all pending deliveries.

@@ -21,7 +21,7 @@ from typing import Any
 import ray
 from ray.exceptions import RayError
 
-from actors.cluster.asking import ask, is_silent
+from actors.cluster.health_check import check_health, is_silent
 from actors.cluster.ledgers.ledger_handover import is_writer
 from actors.cluster.ledgers.ledger_slots import (
     end_ledger,
@@ -93,7 +93,7 @@ class LedgerWatch:
         """Check one actor, replace it if it is silent, and return its state; None: unknown."""
         silence = self._silences[name]
         try:
-            reply = await ask(handle.ping.remote, handle.progress.remote)
+            reply = await check_health(handle.ping.remote, handle.progress.remote)
         except RayError as error:
             # It has ended or is starting: Ray restarts it.
             log.info(

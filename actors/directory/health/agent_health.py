@@ -18,7 +18,7 @@ from actors.directory.health.revoked_agents import Revocations
 from actors.directory.subnets import Subnets
 from actors.ports import AgentEntry, Contact
 from core.market.agent_liveness import (
-    UNHEARD,
+    NO_SIGNALS,
     Availability,
     Liveness,
     availability,
@@ -157,7 +157,7 @@ class AgentHealth:
 
     def _known_liveness(self, did: str) -> Liveness:
         live = self._live.get(did)
-        return UNHEARD if live is None else drop_older_signals(live, self._stored_ms[did])
+        return NO_SIGNALS if live is None else drop_older_signals(live, self._stored_ms[did])
 
     def _find_condition(self, did: str, at_ms: int) -> Condition:
         """Return an agent's health for all payers, and the load that it reports."""

@@ -45,7 +45,7 @@ _NONE: Final[Set[str]] = frozenset()
 class Opened(Enum):
     """For which payers the end of an attempt opened a circuit: none, the attempt's payer, all."""
 
-    NOT = auto()
+    NONE = auto()
     FOR_PAYER = auto()
     FOR_ALL = auto()
 
@@ -145,15 +145,15 @@ class Circuits:
     def note_outcome(self, did: str, contact: Contact, at_ms: int, *, payer_did: str) -> Opened:
         """Note how an attempt ended; return for which payers that opened a circuit."""
         if contact is Contact.UNKNOWN:
-            return Opened.NOT
+            return Opened.NONE
         if contact is Contact.REACHED:
             self._circuits.pop(did, None)
             self._forget_misses(did)
-            return Opened.NOT
+            return Opened.NONE
         if contact is Contact.UNANSWERED:
             return self._miss(did, payer_did, at_ms)
         known = self._circuits.setdefault(did, _Circuit())
-        return Opened.FOR_ALL if known.fail(at_ms) else Opened.NOT
+        return Opened.FOR_ALL if known.fail(at_ms) else Opened.NONE
 
     def open_agents(self) -> list[str]:
         """Return the agents whose circuit is open or half open, for all payers or for one."""
@@ -177,13 +177,13 @@ class Circuits:
         if len(own) > AGENTS_MAX:
             del own[next(iter(own))]
         if at_ms < missed.until_ms:
-            return Opened.NOT  # the attempt was open when the agent was shut
+            return Opened.NONE  # the attempt was open when the agent was shut
         if did in self._circuits:
             # A miss does not decide a trial of the circuit for all payers. If this attempt was the
             # trial, the next attempt becomes the trial.
             self._circuits[did].trial_until_ms = 0
         missed.count += 1
         if missed.count < CIRCUIT_FAILURES_MAX:
-            return Opened.NOT
+            return Opened.NONE
         missed.until_ms = at_ms + CIRCUIT_OPEN_MS_MIN
         return Opened.FOR_PAYER

@@ -98,7 +98,7 @@ Version = Annotated[
 ]
 
 
-class _HowItIs(Body):
+class _HeartbeatMembers(Body):
     status: Annotated[str, Kind(_STATUS_SCHEMA, _heartbeat_status), "Health of the agent."] = (
         "healthy"
     )
@@ -115,13 +115,13 @@ class _HowItIs(Body):
     ] = None
 
 
-class Heartbeat(_HowItIs):
+class Heartbeat(_HeartbeatMembers):
     """Heartbeat of the agent in the path."""
 
     did: Annotated[MaybeNull[str], "DID of the agent in the path, or absent."] = None
 
 
-class HeartbeatFlat(_HowItIs):
+class HeartbeatFlat(_HeartbeatMembers):
     """Heartbeat of the agent that the body names."""
 
     did: str
@@ -323,7 +323,7 @@ def _pattern(value: Any) -> str:
     return value
 
 
-RatioSent = Annotated[float, Kind({"type": "number", "minimum": 0, "maximum": 1}, _ratio)]
+RatioIn = Annotated[float, Kind({"type": "number", "minimum": 0, "maximum": 1}, _ratio)]
 CapabilityPattern = Annotated[
     str, Kind({"type": "string", "maxLength": _PATTERN_CHARS_MAX}, _pattern)
 ]
@@ -343,7 +343,7 @@ class DiscoverQuery(Body):
     limit: Annotated[
         Maybe[int], _whole_text(10**9), "Maximum number of results, 1 to 100. Default 20."
     ] = None
-    min_reputation: Annotated[Maybe[RatioSent], "Minimum reputation score, 0 to 1."] = None
+    min_reputation: Annotated[Maybe[RatioIn], "Minimum reputation score, 0 to 1."] = None
     max_price_cents: Annotated[
         Maybe[int], _whole_text(PRICE_CENTS_MAX), "Maximum price, in cents."
     ] = None
@@ -366,7 +366,7 @@ class DiscoveryRequest(Body):
     limit: Annotated[
         MaybeNull[int], whole(1, 10**9), "Maximum number of results, 1 to 100. Default 20."
     ] = None
-    min_reputation: Annotated[MaybeNull[RatioSent], "Minimum reputation score, 0 to 1."] = None
+    min_reputation: Annotated[MaybeNull[RatioIn], "Minimum reputation score, 0 to 1."] = None
     max_price_cents: Annotated[
         MaybeNull[int], whole(0, PRICE_CENTS_MAX), "Maximum price, in cents."
     ] = None

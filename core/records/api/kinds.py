@@ -237,7 +237,7 @@ DurationMs = Annotated[int, whole(0, DURATION_MS_MAX, unit="whole milliseconds")
 
 # The parsed values are micro-credits: above 0 for the first type, 0 or more for the second.
 PositiveCredits = Annotated[int, Kind(_CREDITS_SENT, _positive_micro)]
-CreditsSent = Annotated[int, Kind(_CREDITS_SENT, _micro_from_0)]
+CreditsIn = Annotated[int, Kind(_CREDITS_SENT, _micro_from_0)]
 # Unix milliseconds.
 TimeMs = Annotated[int, Kind(_TIME, _time_ms)]
 

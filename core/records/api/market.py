@@ -12,7 +12,7 @@ from core.records.api.kinds import (
     Cents,
     Count,
     Credits,
-    CreditsSent,
+    CreditsIn,
     Did,
     DurationMs,
     NodeName,
@@ -286,7 +286,7 @@ class _Bidding(Body, is_closed=True):
         "Promised duration in milliseconds. Default: the promise of the agent's card.",
     ] = None
     stake_offered: Annotated[
-        MaybeNull[CreditsSent], "Stake that the agent offers. Default: the required stake."
+        MaybeNull[CreditsIn], "Stake that the agent offers. Default: the required stake."
     ] = None
     agent_did: Annotated[Maybe[Did], "DID of the bidding agent. Default: the caller."] = None
 
@@ -294,14 +294,14 @@ class _Bidding(Body, is_closed=True):
 class BidRequest(_Bidding, is_closed=True):
     """A sealed bid for a node. The first bid of an agent is final."""
 
-    bid_amount: Annotated[CreditsSent, "Price that the agent asks."]
+    bid_amount: Annotated[CreditsIn, "Price that the agent asks."]
 
 
 class TaskBidRequest(_Bidding, is_closed=True):
     """A sealed bid for a task. The first bid of an agent is final."""
 
     bid_amount: Annotated[
-        MaybeNull[CreditsSent],
+        MaybeNull[CreditsIn],
         Also("amount"),
         "Price that the agent asks. Default: the price on its card.",
     ] = None

@@ -14,7 +14,7 @@ from core.records.api.kinds import (
     CapabilityId,
     Count,
     Credits,
-    CreditsSent,
+    CreditsIn,
     Did,
     LastEventId,
     LongText,
@@ -75,7 +75,7 @@ BaseUrl = Annotated[str, Kind({**_BASE_URL.schema, "maxLength": URL_CHARS_MAX}, 
 Share = Annotated[
     float, checked({"type": "number", "minimum": 0, "maximum": 1}, _is_share, "a number 0 to 1")
 ]
-CountSent = Annotated[int, whole(0, COUNT_MAX)]
+CountIn = Annotated[int, whole(0, COUNT_MAX)]
 
 
 class PeersQuery(PageQuery):
@@ -129,7 +129,7 @@ class OfferSent(Body):
     """A capability that a deployment offers to its peers."""
 
     id: Annotated[CapabilityId, "Id of the capability."]
-    price_credits: Annotated[CreditsSent, "Price of a node."]
+    price_credits: Annotated[CreditsIn, "Price of a node."]
     latency_ms: Annotated[
         MaybeNull[int], whole(0, LATENCY_MS_MAX), "Average latency; null: not known."
     ] = None
@@ -152,8 +152,8 @@ class PeerHeartbeat(Body):
         "The last keys that the sender rotated to, the current key last; at most 20.",
     ] = None
     region: Annotated[Maybe[Region], "Region of the sender."] = None
-    agent_count: Annotated[Maybe[CountSent], "Active agents."] = None
-    workflow_count: Annotated[Maybe[CountSent], "Unfinished workflows."] = None
+    agent_count: Annotated[Maybe[CountIn], "Active agents."] = None
+    workflow_count: Annotated[Maybe[CountIn], "Unfinished workflows."] = None
     load: Annotated[Maybe[Share], "Part of the capacity that is taken, 0 to 1."] = None
     capabilities: Annotated[
         Maybe[list[OfferSent]], f"Offered capabilities, at most {OFFERS_MAX}."

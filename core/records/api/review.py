@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Literal
 from core.records.api.kinds import (
     Count,
     Credits,
-    CreditsSent,
+    CreditsIn,
     Did,
     NodeName,
     PositiveCredits,
@@ -189,7 +189,7 @@ class Resolution(Body, is_closed=True):
 
     status: Annotated[str, words(DECISIONS), "Outcome."]
     resolution: Annotated[Words, "The decision in words."]
-    credits_refunded: Annotated[CreditsSent, "Refund to the payer, at most what was paid."] = 0
+    credits_refunded: Annotated[CreditsIn, "Refund to the payer, at most what was paid."] = 0
 
 
 # -- feedback --------------------------------------------------------------------------------------
@@ -226,7 +226,7 @@ class TaskRequest(Body, is_closed=True):
 
     description: Annotated[Words, "The work in words; a leading `[cap.id]` names the capability."]
     budget: Annotated[
-        MaybeNull[CreditsSent], "Most that the task may cost. Default: the estimate."
+        MaybeNull[CreditsIn], "Most that the task may cost. Default: the estimate."
     ] = None
     selection: Annotated[
         MaybeNull[Any],

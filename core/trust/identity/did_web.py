@@ -10,7 +10,7 @@ import base64
 import re
 from typing import Any, Final
 
-from core.json_text import doubled_member, read_foreign_json
+from core.json_text import duplicate_member, read_foreign_json
 from core.trust.did_key import PREFIX, key_of_did
 
 KEYS_MAX: Final = 20
@@ -54,7 +54,7 @@ def document_keys(text: bytes, did: str) -> tuple[str, ...]:
     if not isinstance(document, dict) or document.get("id") != did:
         raise ValueError(f"expected a DID document with the id {did}")
     methods = document.get("verificationMethod", [])
-    if doubled := doubled_member(text):
+    if doubled := duplicate_member(text):
         raise ValueError(f"duplicate member {doubled}")
     if not isinstance(methods, list) or len(methods) > KEYS_MAX:
         raise ValueError(f"expected at most {KEYS_MAX} verification methods")

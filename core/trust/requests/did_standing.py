@@ -46,7 +46,7 @@ def signing_key(did: str, standing: DidStanding) -> str | None:
     The key of a `did:key` DID is always the key in the DID.
     """
     own = key_of_did(did) or standing.peer_key
-    if own is None and _speaks_by_registry(did, standing):
+    if own is None and _may_use_registered_key(did, standing):
         return standing.registered_key
     return own
 
@@ -65,5 +65,5 @@ def scopes_of_signer(did: str, standing: DidStanding) -> frozenset[str]:
     return scopes
 
 
-def _speaks_by_registry(did: str, standing: DidStanding) -> bool:
+def _may_use_registered_key(did: str, standing: DidStanding) -> bool:
     return standing.owner_did == did or (standing.is_active and not standing.has_keys)

@@ -44,7 +44,7 @@ from core.workflow.rules.payment import (
 )
 from core.workflow.rules.retry import MOVES_MAX, delay_ms, may_change_agent
 from core.workflow.rules.selection import ask_agent, ask_verifier, make_ready
-from core.workflow.rules.staking import free_stake, lock_stake
+from core.workflow.rules.staking import lock_stake, unlock_stake
 from core.workflow.rules.waiting import end_wait, wait_for_agent
 from core.workflow.terms import NO_TERMS
 from core.workflow.transitions import NodeStatus, NodeTrigger, WorkflowStatus, next_node_status
@@ -207,7 +207,7 @@ def attempt_failed(workflow: WorkflowState, event: AttemptFailed) -> None:
     if failure.verdict is Verdict.LOST:
         outcome = "lost"
     state.started_ms = event.started_ms
-    if failure.is_unstaked:
+    if failure.is_stake_in_use:
         state.stake_micro = 0
     record_failed_attempt(workflow, state, failure, outcome)
     if event.charged_micro:
@@ -253,7 +253,7 @@ def succeed_node(workflow: WorkflowState, state: NodeState) -> None:
     """End a node with its result: pay the agent, and make child nodes ready."""
     name = state.compiled.name
     state.status = next_node_status(state.status, NodeTrigger.RESULT_RECEIVED)
-    free_stake(workflow, state)
+    unlock_stake(workflow, state)
     state.completed_ms = workflow.at_ms
     state.counts_as = counted_as(state)
     workflow.active_count -= 1
@@ -288,7 +288,7 @@ def fail_attempt(workflow: WorkflowState, state: NodeState, failure: Failure) ->
     may_go_on = workflow.first_failure is None
     goes_to_another = may_go_on and _may_replace_agent(workflow, state, failure)
     backs_off = may_go_on and not goes_to_another and _may_back_off(state, failure)
-    free_stake(workflow, state, failure, is_given_up=not backs_off)
+    unlock_stake(workflow, state, failure, is_given_up=not backs_off)
     workflow.active_count -= 1
     state.forget_result()
     state.error = error_of(failure)
@@ -312,14 +312,14 @@ def _may_replace_agent(workflow: WorkflowState, state: NodeState, failure: Failu
     verdict = failure.verdict
     if verdict is Verdict.LOST:
         return True
-    if _may_leave(workflow, state, failure):
+    if _may_replace_after_decline(workflow, state, failure):
         state.declined = failure
         if state.is_first_try:
             state.agents_used = state.agents_used[:-1]
         return True
-    is_unusable = node.is_auction and (failure.is_unstaked or failure.is_declined)
+    is_unusable = node.is_auction and (failure.is_stake_in_use or failure.is_declined)
     is_away = (
-        failure.is_unstaked
+        failure.is_stake_in_use
         or is_unusable
         or (
             failure.code is NodeErrorCode.AGENT_UNAVAILABLE
@@ -350,11 +350,11 @@ def _may_replace_agent(workflow: WorkflowState, state: NodeState, failure: Failu
     )
     if may_change or not is_away:
         state.agents_tried = tried
-        state.is_stand_in = is_away
+        state.seeks_replacement = is_away
     return may_change
 
 
-def _may_leave(workflow: WorkflowState, state: NodeState, failure: Failure) -> bool:
+def _may_replace_after_decline(workflow: WorkflowState, state: NodeState, failure: Failure) -> bool:
     """Say whether another agent is tried at once because the agent has declined the attempt."""
     node = state.compiled
     if not failure.is_declined or node.is_auction or state.attempt >= MOVES_MAX:
@@ -389,8 +389,8 @@ def _selection_failed(workflow: WorkflowState, state: NodeState, failure: Failur
         return
     capability_id = state.compiled.capability_id
     declined, state.declined = state.declined, None
-    is_stand_in = state.is_stand_in or declined is not None
-    if not is_stand_in and wait_for_agent(workflow, state, failure, capability_id):
+    seeks_replacement = state.seeks_replacement or declined is not None
+    if not seeks_replacement and wait_for_agent(workflow, state, failure, capability_id):
         return
     has_waited = end_wait(state)
     state.awaiting = AwaitedSelection.NOTHING
@@ -400,10 +400,10 @@ def _selection_failed(workflow: WorkflowState, state: NodeState, failure: Failur
             state.error = error_of(declined)
         failure = declined
     is_absence = failure.code in (NodeErrorCode.NO_CANDIDATE, NodeErrorCode.AGENT_UNAVAILABLE)
-    if state.is_stand_in:
+    if state.seeks_replacement:
         # No other agent can replace the last agent at an affordable price, so wait until the last
         # agent, or its stake, is available again.
-        state.is_stand_in = False
+        state.seeks_replacement = False
         state.agents_tried = state.agents_tried[:-1]
         is_absence = True
         failure = Failure(failure.code, failure.message, Verdict.RETRYABLE)

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from core.errors import NodeErrorCode
 from core.market.auction import Bid
 from core.workflow.actions import CloseAuction, SelectBidder
-from core.workflow.events import AuctionClosed, AuctionOpened, BidsHeard, Failure
+from core.workflow.events import AuctionClosed, AuctionOpened, BidsReceived, Failure
 from core.workflow.rules.payment import price_max_micro
 from core.workflow.rules.retry import may_change_agent
 from core.workflow.terms import NO_TERMS
@@ -50,7 +50,7 @@ def await_bids(workflow: WorkflowState, state: NodeState, closes_ms: int) -> Non
     workflow.perform(CloseAuction(state.compiled.name, state.auction_round, closes_ms))
 
 
-def bids_heard(workflow: WorkflowState, event: BidsHeard) -> None:
+def bids_received(workflow: WorkflowState, event: BidsReceived) -> None:
     """Request the award of the round whose window is over; ignore bids of an earlier round."""
     state = find_node(workflow, event.node)
     closes_ms = state.auction_closes_ms
@@ -109,7 +109,7 @@ def replace_winner(workflow: WorkflowState, state: NodeState) -> None:
     """Open a round that excludes the last winner."""
     assert state.agent_did is not None, state
     state.agents_tried += (state.agent_did,)
-    state.is_stand_in = True
+    state.seeks_replacement = True
     _open_round(workflow, state)
 
 
@@ -118,7 +118,7 @@ def reopen_round(workflow: WorkflowState, state: NodeState) -> bool:
 
     Returns: whether a round was opened.
     """
-    if not state.is_stand_in or state.round_bids is None:
+    if not state.seeks_replacement or state.round_bids is None:
         return False
     state.round_bids = None
     _open_round(workflow, state)
@@ -135,7 +135,7 @@ def _open_round(workflow: WorkflowState, state: NodeState) -> None:
     workflow.budget.reserve(name, max(kept_micro, workflow.budget.reserved_micro(name)))
     state.auction_round += 1
     state.is_round_open = True
-    is_next_bid = state.is_stand_in and state.round_bids is not None
+    is_next_bid = state.seeks_replacement and state.round_bids is not None
     closes_ms = workflow.at_ms if is_next_bid else workflow.at_ms + state.compiled.auction_window_ms
     workflow.record(
         AuctionOpened(

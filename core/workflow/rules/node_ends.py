@@ -18,7 +18,7 @@ from core.workflow.actions import AbortDispatch
 from core.workflow.events import CancelRequested, Failure, RuntimeExceeded, Verdict, WorkflowChanged
 from core.workflow.rules.auction_rounds import cancel_round
 from core.workflow.rules.history import record_failed_attempt, record_verification
-from core.workflow.rules.staking import free_stake
+from core.workflow.rules.staking import unlock_stake
 from core.workflow.rules.waiting import end_wait
 from core.workflow.transitions import (
     NodeStatus,
@@ -131,7 +131,7 @@ def abort_attempt(
         outcome: the outcome in the history of the attempt or verification.
         reason: the reason in the cancellation notice to the agent.
     """
-    free_stake(workflow, state)
+    unlock_stake(workflow, state)
     if not state.has_result:
         record_failed_attempt(workflow, state, failure, outcome)
         agent_did = state.agent_did

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from core.errors import NodeErrorCode
 from core.market.slashing import is_agents_failure
-from core.workflow.events import Failure, StakeFreed, StakeLocked, Verdict
+from core.workflow.events import Failure, StakeLocked, StakeUnlocked, Verdict
 from core.workflow.workflow_state import NodeState, WorkflowState
 
 
@@ -27,7 +27,7 @@ def lock_stake(workflow: WorkflowState, state: NodeState, micro: int) -> None:
         workflow.record(StakeLocked(name, state.attempt, state.agent_did, micro))
 
 
-def free_stake(
+def unlock_stake(
     workflow: WorkflowState,
     state: NodeState,
     failure: Failure | None = None,
@@ -43,7 +43,7 @@ def free_stake(
     if state.stake_micro:
         assert state.agent_did is not None, state
         workflow.record(
-            StakeFreed(
+            StakeUnlocked(
                 state.compiled.name,
                 state.attempt,
                 state.agent_did,

@@ -33,7 +33,7 @@ def wait_for_agent(
     until_ms = state.wait_until_ms
     if until_ms is None:
         until_ms = min(workflow.at_ms + state.compiled.wait_for_agent_ms, workflow.deadline_ms)
-    if not failure.is_passing or workflow.at_ms >= until_ms:
+    if not failure.is_temporary or workflow.at_ms >= until_ms:
         return False
     state.awaiting = AwaitedSelection.NOTHING
     state.is_retrying = False

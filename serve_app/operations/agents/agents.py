@@ -36,8 +36,8 @@ from ledger.reads.reader import RowDict
 from serve_app.callers.limits import RateClass
 from serve_app.http.bulk import judged, refusal
 from serve_app.http.calls import Call, Json, Operations, Reply, found, not_found
-from serve_app.http.compiling import in_thread
 from serve_app.http.lists import listed, number_after, page_of
+from serve_app.http.worker_thread import in_thread
 from serve_app.operations.agents.endpoints import endpoint_refusals
 from serve_app.operations.agents.registration import (
     changed,
@@ -46,7 +46,7 @@ from serve_app.operations.agents.registration import (
     registration_before_endpoint,
 )
 from serve_app.operations.views import agent_record, current_card, shown
-from serve_app.operations.whose import card_for
+from serve_app.operations.visibility import card_for
 
 _REGISTER_ERRORS = (ErrorCode.POLICY_DENIED, ErrorCode.INVALID_SIGNATURE)
 OPERATIONS = Operations("agents")

@@ -21,8 +21,8 @@ from urllib.parse import urlsplit
 from core.errors import ErrorCode, ServiceError
 from core.trust.identity.did_web import document_keys, document_url
 from federation.documents import DocumentUnavailable
+from serve_app.callers.call_windows import CallWindows
 from serve_app.callers.shares import Shares
-from serve_app.callers.windows import AddressWindows
 
 log = logging.getLogger("callboard.api")
 
@@ -63,7 +63,7 @@ class DidDocuments:
         self._fetch = fetch
         self._known: dict[str, _Known] = {}
         self._fetching: dict[str, asyncio.Task[tuple[str, ...]]] = {}
-        self._fetches = AddressWindows(FETCHES_PER_OWNER, KNOWN_MAX)  # Counts per account.
+        self._fetches = CallWindows(FETCHES_PER_OWNER, KNOWN_MAX)  # Counts per account.
         self._of_accounts = Shares(FETCHES_AT_ONCE, FETCHES_PART)
         self._of_hosts = Shares(FETCHES_AT_ONCE, FETCHES_PART)
 

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from actors.process.slices import Slices
-from core.capabilities.choosing_versions import find_within
 from core.capabilities.semver import parse_range
+from core.capabilities.version_choice import find_within
 from core.market.pricing import FixedPrice, Price, asks_price, effective_price, parse_price
 from core.market.reputation import LATENCY_MS_MAX, Tally, score
 from core.market.standing_bid import standing_offers
@@ -26,7 +26,7 @@ from core.records.api.agents import (
 )
 from core.subnets.policies import Policy, decide
 from ledger.features.capability_versions import published, version_rows
-from ledger.features.discovery import Asked, find_offers, words_share
+from ledger.features.discovery import AgentSearch, find_offers, words_share
 from ledger.features.offers import HITS_MAX
 from ledger.features.prices import has_price, price_of_row
 from ledger.features.subnets import binding_policies
@@ -35,7 +35,7 @@ from ledger.reads.reader import RowDict
 from serve_app.callers.limits import RateClass
 from serve_app.http.calls import Call, Json, Operations, invalid
 from serve_app.operations.views import availability_of, current_card
-from serve_app.operations.whose import card_for
+from serve_app.operations.visibility import card_for
 
 # Filters on members of the card are applied after the query. A filtered search reads at most so
 # many of the best offers. It first reads only twice the requested number, which usually suffices.
@@ -77,7 +77,7 @@ async def _found(call: Call, query: DiscoverQuery) -> Json:
     services = call.services
     limit = max(1, min(query.limit or FOUND_DEFAULT, FOUND_MAX))
     wanted, _, versions = (query.capability_id or "").partition("@")
-    asked = Asked(
+    asked = AgentSearch(
         words=query.q,
         capability_id=wanted.removesuffix("*") or None,
         is_prefix=wanted.endswith("*"),
@@ -116,7 +116,7 @@ async def _found(call: Call, query: DiscoverQuery) -> Json:
 async def _kept(
     call: Call,
     query: DiscoverQuery,
-    asked: Asked,
+    asked: AgentSearch,
     rows: Sequence[RowDict],
     *,
     limit: int,
@@ -162,7 +162,7 @@ async def _kept(
 
 
 def _scored_by_what_counts(
-    call: Call, asked: Asked, row: RowDict, card: Mapping[str, Any], registered: Price | None
+    call: Call, asked: AgentSearch, row: RowDict, card: Mapping[str, Any], registered: Price | None
 ) -> RowDict:
     """Return the row, with a reputation only from paid work if the agent asks a price."""
     tally = Tally(*(row["tally"] or ()))

@@ -1,6 +1,6 @@
 """Checks the endpoints of agents against the egress policy when the agents are registered.
 
-The egress policy is in `core/topology/policy.py`. Each later connection to an endpoint checks the
+The egress policy is in `core/egress/policy.py`. Each later connection to an endpoint checks the
 policy again.
 """
 

@@ -35,7 +35,7 @@ from ledger.features.capability_versions import lines_of_claim
 from ledger.features.subnets import has_joined
 from ledger.reads.reader import RowDict
 from serve_app.http.calls import invalid
-from serve_app.http.compiling import IN_LOOP_BYTES_MAX, in_thread
+from serve_app.http.worker_thread import IN_LOOP_BYTES_MAX, in_thread
 from serve_app.operations.agents.endpoints import endpoint_refusals
 from serve_app.operations.views import current_card
 from serve_app.services import Services

@@ -19,7 +19,7 @@ from core.json_bounds import is_deeper_than
 from core.json_text import read_foreign_json
 from core.records.agent import find_differences
 from federation.documents import DocumentUnavailable
-from serve_app.callers.windows import AddressWindows
+from serve_app.callers.call_windows import CallWindows
 
 CARD_PATH: Final = "/.well-known/acard.json"
 TIMEOUT_S: Final = 1.0
@@ -50,7 +50,7 @@ class ServedCards:
         self._fetch = fetch
         self._timeout_s = timeout_s
         self._looking = 0
-        self._looks = AddressWindows(LOOKS_PER_OWNER, OWNERS_MAX)  # Counts per owner.
+        self._looks = CallWindows(LOOKS_PER_OWNER, OWNERS_MAX)  # Counts per owner.
 
     def __repr__(self) -> str:
         return f"<ServedCards looking={self._looking}>"

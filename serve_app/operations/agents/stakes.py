@@ -41,7 +41,7 @@ from serve_app.http.calls import (
     replayed,
 )
 from serve_app.operations.views import counts_record, iso_time, reputation_record, stake_record
-from serve_app.operations.whose import known_did, money_did_in_path
+from serve_app.operations.visibility import known_did, money_did_in_path
 
 OPERATIONS = Operations("market", "agents")
 

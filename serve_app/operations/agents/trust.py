@@ -35,7 +35,7 @@ from serve_app.http.calls import (
 )
 from serve_app.http.lists import listed, page_of
 from serve_app.operations.views import iso_time, shown, shown_result
-from serve_app.operations.whose import known_did
+from serve_app.operations.visibility import known_did
 
 OPERATIONS = Operations("trust")
 

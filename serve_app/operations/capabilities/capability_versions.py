@@ -16,16 +16,16 @@ from itertools import pairwise
 from typing import Any, Final
 
 from core.canonical import canonical, hash_bytes
-from core.capabilities.choosing_versions import (
+from core.capabilities.schema_breaks import Break, find_breaks
+from core.capabilities.semver import Version, parse_range, parse_version, version_id
+from core.capabilities.version_choice import (
     PublishedVersion,
     by_preference,
     find_latest,
-    find_way,
+    find_upgrade_path,
     find_within,
     negotiate,
 )
-from core.capabilities.schema_breaks import Break, find_breaks
-from core.capabilities.semver import Version, parse_range, parse_version, version_id
 from core.errors import ErrorCode, Problem, ProblemList, ServiceError
 from core.json_bounds import is_deeper_than
 from core.json_text import Raw, read_json
@@ -62,8 +62,8 @@ from ledger.features.capability_versions import (
 from ledger.reads.reader import RowDict
 from serve_app.callers.limits import RateClass
 from serve_app.http.calls import Call, Json, Operations, Reply, invalid, not_found
-from serve_app.http.compiling import in_thread
 from serve_app.http.lists import listed, page_of
+from serve_app.http.worker_thread import in_thread
 from serve_app.operations.views import shown
 
 OPERATIONS = Operations("capabilities")
@@ -278,7 +278,7 @@ async def negotiate_version(call: Call) -> Reply:
 async def _migration_path(
     call: Call, capability_id: str, versions: list[PublishedVersion], start: PublishedVersion
 ) -> list[dict[str, Any]]:
-    way = [start, *find_way(versions, start)]
+    way = [start, *find_upgrade_path(versions, start)]
     if len(way) == 1:
         return []
     ids = [version_id(capability_id, str(one.version)) for one in way]

@@ -14,6 +14,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+from core.egress.policy import address_denied
 from core.errors import ErrorCode, Problem, ProblemList, ServiceError
 from core.records.api.record import PageQuery, Removed
 from core.records.api.triggers import (
@@ -27,13 +28,12 @@ from core.records.api.triggers import (
 )
 from core.records.bounds import is_webhook_url
 from core.records.manifest_problems import refused_manifest
-from core.topology.policy import address_denied
 from core.trust.access import JWT_KEY_ID, READ_AUDIT
 from core.trust.deployment_keys import NONCE_BYTES, KeyPurpose, seal, unseal
 from core.trust.did_key import key_of_did
 from core.trust.webhook_messages import SECRET_BYTES, webhook_secret
 from ledger.features.audit_log import newest_entry_id
-from ledger.features.trust import NoteReading
+from ledger.features.trust import NoteAuditedRead
 from ledger.features.webhooks import (
     DAY_MS,
     WEBHOOKS_MAX,
@@ -272,7 +272,7 @@ async def _own(call: Call, webhook_id: str) -> RowDict:
         raise not_found(f"the webhook {webhook_id}")
     if call.method != "GET" and call.authority is not None:
         # This note is the only audit entry of the change.
-        await call.commit(NoteReading(operation=f"{call.method} {call.raw_path.decode()}"))
+        await call.commit(NoteAuditedRead(operation=f"{call.method} {call.raw_path.decode()}"))
     return row
 
 

@@ -21,7 +21,7 @@ from ledger.reads.reader import RowDict
 from serve_app.http.calls import Call, Json, Operations, found, invalid
 from serve_app.http.lists import listed, number_after, page_of
 from serve_app.operations.views import shown, shown_result
-from serve_app.operations.whose import known_did
+from serve_app.operations.visibility import known_did
 
 OPERATIONS = Operations("trust")
 

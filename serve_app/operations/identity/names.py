@@ -26,7 +26,7 @@ from ledger.features.names import RegisterName, ReleaseName, RenewName, Transfer
 from serve_app.http.calls import Call, Json, Operations, found, not_found
 from serve_app.http.lists import listed, page_of
 from serve_app.operations.views import shown, shown_result
-from serve_app.operations.whose import known_did
+from serve_app.operations.visibility import known_did
 
 NAMES_PER_OWNER_MAX: Final = 100
 NAMES_PER_AGENT_MAX: Final = 10

@@ -42,7 +42,7 @@ from ledger.reads.reader import RowDict
 from serve_app.http.calls import Call, Json, Operations, Repeats, Reply, found, not_found, replayed
 from serve_app.http.lists import listed, number_after, page_of
 from serve_app.operations.views import balance_record, entry_record, shown, shown_result
-from serve_app.operations.whose import check_money_party, money_did_in_path, paid_workflow
+from serve_app.operations.visibility import check_money_party, money_did_in_path, paid_workflow
 
 OPERATIONS = Operations("ledger")
 

@@ -33,7 +33,7 @@ from serve_app.http.calls import (
 )
 from serve_app.http.lists import id_after, listed, page_of
 from serve_app.operations.views import shown
-from serve_app.operations.whose import check_money_party, visible_record
+from serve_app.operations.visibility import check_money_party, visible_record
 
 # The types of disputes that need no workflow.
 TYPES_AT_LARGE: Final = ("fraud", "other")

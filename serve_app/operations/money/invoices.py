@@ -40,7 +40,7 @@ from ledger.reads.reader import RowDict
 from serve_app.http.calls import Call, Json, Operations, invalid, not_found
 from serve_app.http.lists import id_after, listed, page_of
 from serve_app.operations.views import iso_time, shown
-from serve_app.operations.whose import paid_workflow
+from serve_app.operations.visibility import paid_workflow
 
 # The most tries to add up and commit an invoice while other commits interfere.
 STALE_TRIES: Final = 5

@@ -18,7 +18,7 @@ from ledger.reads.reader import RowDict
 from serve_app.callers.limits import RateClass
 from serve_app.http.calls import Call, Json, Operations
 from serve_app.operations.views import iso_time, limits_record, usage_record
-from serve_app.operations.whose import own_did_in_path
+from serve_app.operations.visibility import own_did_in_path
 
 OPERATIONS = Operations("market", "ledger")
 

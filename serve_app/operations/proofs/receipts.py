@@ -48,7 +48,7 @@ from serve_app.callers.limits import RateClass
 from serve_app.http.calls import Call, Json, Operations, Reply, canonical_object, invalid, not_found
 from serve_app.http.lists import listed, number_after, page_of
 from serve_app.operations.views import iso_time, shown
-from serve_app.operations.whose import owns_agent, work_viewer
+from serve_app.operations.visibility import owns_agent, work_viewer
 
 OPERATIONS = Operations("receipts", "trust")
 

@@ -13,10 +13,10 @@ from core.records.api.trust import EventsQuery, StreamQuery
 from core.trust.access import READ_ALL_AUDIT
 from core.workflow.transitions import is_terminal
 from ledger.features.audit_log import newest_entry_id
-from ledger.reads.event_entries import Asked, end_entry_id
+from ledger.reads.event_entries import RequestedEntries, end_entry_id
 from serve_app.http.calls import EVENT_STREAM, NO_CONTENT, Call, Operations, Reply, found
 from serve_app.operations.streams.event_tail import EventStream
-from serve_app.operations.whose import visible_head
+from serve_app.operations.visibility import visible_head
 
 OPERATIONS = Operations("workflows")
 
@@ -88,7 +88,7 @@ def _streamed(call: Call, after: int, until: str | None, **filters: Any) -> Repl
         now_ms, clock_ms = services.now_ms(), services.clock_ms()
         return await services.authenticator.still_opens(caller, address, now_ms, clock_ms)
 
-    asked = Asked(until, None if call.holds(READ_ALL_AUDIT) else caller.did)
+    asked = RequestedEntries(until, None if call.holds(READ_ALL_AUDIT) else caller.did)
     tail = services.event_tail
     stream = EventStream(tail=tail, after=after, is_permitted=is_permitted, asked=asked, **filters)
     return Reply(

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 
 from core.errors import ServiceError
 from ledger.features.audit_log import entry_text, newest_entry_id
-from ledger.reads.event_entries import END_EVENTS, PAGE_ENTRIES, Asked, entries_between
+from ledger.reads.event_entries import END_EVENTS, PAGE_ENTRIES, RequestedEntries, entries_between
 from ledger.reads.reader import LedgerReader
 from ledger.reads.stored import RowDict
 
@@ -51,7 +51,7 @@ class _Page(NamedTuple):
 
     after: int
     position: int
-    asked: frozenset[Asked]
+    asked: frozenset[RequestedEntries]
     entries: Mapping[str | None, list[RowDict]]
 
 
@@ -157,7 +157,7 @@ class EventStream:
     tail: EventTail
     after: int
     is_permitted: Callable[[], Awaitable[bool]]
-    asked: Asked
+    asked: RequestedEntries
     types: frozenset[str] | None = None
     workflow_id: str | None = None
     ready: asyncio.Event = field(default_factory=asyncio.Event, repr=False)

@@ -30,9 +30,9 @@ from ledger.features.workflow_commands import TriggerRun
 from ledger.reads.stored import RowDict
 from serve_app.callers.limits import RateClass
 from serve_app.http.calls import REPLAYED, Call, Operations, Repeats, Reply, invalid, not_found
-from serve_app.http.compiling import IN_LOOP_BYTES_MAX, in_thread
+from serve_app.http.idempotency import body_form
 from serve_app.http.paths import HOOK_PATH
-from serve_app.http.repeats import body_form
+from serve_app.http.worker_thread import IN_LOOP_BYTES_MAX, in_thread
 from serve_app.operations.work.trigger_making import hook_token_hash
 
 BODY_BYTES_MAX: Final = 64 * 1024

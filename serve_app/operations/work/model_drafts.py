@@ -21,9 +21,9 @@ from core.planning.proposal import UnusableAnswer, plan_of_answer
 from core.settings import Settings
 from core.trust.access import BY_ADDRESS, Principal
 from federation.chat_completions import ChatModel, ModelUnavailable, complete_chat
+from serve_app.callers.call_windows import CallWindows
 from serve_app.callers.shares import Shares
-from serve_app.callers.windows import AddressWindows
-from serve_app.http.compiling import IN_LOOP_BYTES_MAX, in_thread
+from serve_app.http.worker_thread import IN_LOOP_BYTES_MAX, in_thread
 
 log = logging.getLogger("callboard.api")
 
@@ -60,7 +60,7 @@ class ModelDrafts:
         self._model = model
         self._nodes_max = settings.nodes_max
         self._places = Shares(calls_max, settings.share_of_free)
-        self._calls = AddressWindows(rate, CALLERS_MAX)
+        self._calls = CallWindows(rate, CALLERS_MAX)
 
     def __repr__(self) -> str:
         return f"<ModelDrafts of {self._model.name} {self._places}>"

@@ -47,7 +47,7 @@ from ledger.reads.stored import StoredWorkflow
 from serve_app.callers.limits import RateClass
 from serve_app.http.bodies import check_nul, load_json, not_json
 from serve_app.http.calls import REPLAYED, Call, Operations, Repeats, Reply, invalid, not_found
-from serve_app.http.repeats import once
+from serve_app.http.idempotency import once
 
 OPERATIONS = Operations("workflows")
 

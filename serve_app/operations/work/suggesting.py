@@ -18,7 +18,7 @@ from actors.transport.messages import PublishReply
 from core.errors import ErrorCode, ServiceError
 from core.json_text import write_json
 from core.money import credits_number
-from core.planning.mending import leave_out_mappings, limit_costs, mend
+from core.planning.draft_repairs import leave_out_mappings, limit_costs, repair
 from core.planning.offers import Offer
 from core.planning.plan import Plan, plan
 from core.planning.synonyms import ADDED_CHARS_MAX, widened
@@ -28,7 +28,7 @@ from core.trust.access import SUGGEST
 from ledger.features.discovery import DESCRIPTION_MAX, offers_for_draft
 from serve_app.callers.limits import RateClass
 from serve_app.http.calls import Call, Json, Operations
-from serve_app.http.compiling import IN_LOOP_BYTES_MAX, in_thread
+from serve_app.http.worker_thread import IN_LOOP_BYTES_MAX, in_thread
 from serve_app.operations.work.model_drafts import ModelDrafts, NoModelDraft
 from serve_app.operations.work.publishing import publish_request
 
@@ -138,7 +138,7 @@ async def try_out(
         try:
             return await run_dry(draft.nodes())
         except ServiceError as refusal:
-            is_changed = mend(draft, refusal)
+            is_changed = repair(draft, refusal)
             if tries_left <= _TRIES_WITHOUT_MAPPINGS:
                 is_changed = leave_out_mappings(draft) or is_changed
             if tries_left == 0 or not is_changed:

@@ -49,7 +49,7 @@ from serve_app.http.calls import (
     not_found,
 )
 from serve_app.operations.views import current_card, visible_workflow
-from serve_app.operations.whose import visible_record
+from serve_app.operations.visibility import visible_record
 from serve_app.operations.work.auctions import bid_in, keep_bid, may_bid
 from serve_app.operations.work.publishing import PUBLISH_ERRORS, publish_request, shown_secret
 from serve_app.operations.work.workflows import give_for

@@ -42,8 +42,8 @@ from ledger.features.triggers import run_rows, trigger_row, trigger_rows
 from ledger.features.workflow_commands import CreateTrigger, EndTrigger
 from ledger.reads.stored import RowDict
 from serve_app.http.calls import Call, Json, Operations, Repeats, Reply, not_found, replayed
-from serve_app.http.compiling import IN_LOOP_BYTES_MAX, in_thread
 from serve_app.http.lists import id_after, listed, number_after, page_of
+from serve_app.http.worker_thread import IN_LOOP_BYTES_MAX, in_thread
 from serve_app.operations.events.webhooks import check_publish_url
 from serve_app.operations.views import Row, iso_time, shown
 from serve_app.operations.work import hooks

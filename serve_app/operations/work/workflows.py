@@ -15,7 +15,7 @@ from msgspec import MsgspecError, Raw, Struct, structs
 from msgspec.json import decode
 from msgspec.structs import asdict
 
-from actors.gateway.told_ends import told_workflow
+from actors.gateway.succeeded_rows import succeeded_workflow
 from actors.transport.messages import (
     CancelRequest,
     PackedPublish,
@@ -64,8 +64,8 @@ from serve_app.http.calls import (
     invalid,
     not_found,
 )
-from serve_app.http.compiling import IN_LOOP_BYTES_MAX, in_thread
 from serve_app.http.lists import PAGE_MAX, listed, page_of
+from serve_app.http.worker_thread import IN_LOOP_BYTES_MAX, in_thread
 from serve_app.operations.capabilities.capability_versions import manifest_warnings
 from serve_app.operations.views import (
     iso_time,
@@ -74,7 +74,7 @@ from serve_app.operations.views import (
     workflow_record,
     workflow_summary,
 )
-from serve_app.operations.whose import visible_head, visible_record
+from serve_app.operations.visibility import visible_head, visible_record
 from serve_app.operations.work.publishing import (
     PUBLISH_ERRORS,
     publish_request,
@@ -199,7 +199,7 @@ async def _finished(
             return None
         # For a repeat, `request` has new ids, which differ from the ids of the stored workflow.
         if watched and ended.told is not None and isinstance(request, PublishRequest):
-            finished = told_workflow(request, ended.told)
+            finished = succeeded_workflow(request, ended.told)
     if finished is None:
         record_bytes = _record_bytes(call, request)
         finished = await services.reads.record(reply.workflow_id, call.caller.did, record_bytes)

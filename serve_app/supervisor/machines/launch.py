@@ -31,7 +31,7 @@ import yaml
 
 from serve_app.settings_from_env import child_environment, load_settings
 from serve_app.supervisor.deployment import Deployment
-from serve_app.supervisor.machines.answers import wait_api
+from serve_app.supervisor.machines.api_health import wait_api
 from serve_app.supervisor.processes import saying
 
 SERVE_TIMEOUT_S = 240.0

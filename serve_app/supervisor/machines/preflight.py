@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from core.settings import Settings
-from ledger.connections.connecting import EMBEDDED_HOSTS, why_unreachable
+from ledger.connections.connect import EMBEDDED_HOSTS, why_unreachable
 from serve_app.supervisor.deployment import DeploymentError
 from serve_app.supervisor.ray_node import Place
 

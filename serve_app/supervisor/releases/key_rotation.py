@@ -33,8 +33,8 @@ from ledger.features.sealed_secrets import MadeWithKey, SealedSecrets, made_with
 from ledger.reads.reader import LedgerReader
 from serve_app.settings_from_env import LoadedSettings, load_settings
 from serve_app.supervisor.deployment import DeploymentError
-from serve_app.supervisor.releases.beginning import running_environment, take_turn, upgrade
 from serve_app.supervisor.releases.release import Release
+from serve_app.supervisor.releases.upgrade_start import running_environment, take_turn, upgrade
 
 # The file with the digest of the keys that all processes know. The key file may be newer.
 _KNOWN: Final = "deployment.key.known"

@@ -34,7 +34,7 @@ from ray import serve
 from actors.cluster.ledgers.ledger_handover import HandoverFailed, hand_over_ledger
 from actors.cluster.owner_actors import cores_of_machines, owner_names
 from actors.cluster.runtime import (
-    RollFailed,
+    UpgradeFailed,
     check_machines,
     end_actor,
     own_environment,
@@ -50,11 +50,11 @@ from ledger.code_version import CODE_VERSION
 from ledger.embedded.server import EmbeddedPostgres
 from ledger.errors import LedgerUnavailable
 from ledger.features.shards import ChangeMember
-from ledger.migrate import StopNeeded, check_rollable, migrate
+from ledger.migrate import StopNeeded, check_upgradable, migrate
 from serve_app.app import APPLICATION, build
 from serve_app.settings_from_env import read_settings
 from serve_app.supervisor.admin_key import ADMIN_DID
-from serve_app.supervisor.front import write_lines
+from serve_app.supervisor.haproxy_config import write_lines
 from serve_app.supervisor.processes import saying
 from serve_app.supervisor.releases.release import Release
 
@@ -65,7 +65,7 @@ _PAUSE_S: Final = 0.25
 T = TypeVar("T")
 
 
-class Roll:
+class Upgrade:
     """One upgrade of a running deployment.
 
     Args:
@@ -83,7 +83,7 @@ class Roll:
         """Replace all processes (steps 3 to 5).
 
         Raises:
-            RollFailed, HandoverFailed: a process does not start or end in time.
+            UpgradeFailed, HandoverFailed: a process does not start or end in time.
             ServiceError: the ledger refuses a request, or is unavailable for too long.
         """
         settings = self._settings
@@ -128,7 +128,7 @@ class Roll:
             if not missing:
                 return
             if time.monotonic() > deadline:
-                raise RollFailed(
+                raise UpgradeFailed(
                     f"{len(missing)} owners have not joined after {START_TIMEOUT_S:.0f} s, the"
                     f" first is {min(missing)}: their log is workflows.jsonl"
                 )
@@ -223,12 +223,12 @@ async def _upgrade(settings: Settings, say: Callable[[str], None]) -> None:
     say("checking the machines")  # 1
     await asyncio.to_thread(check_machines, await asyncio.to_thread(working_machines))
     url = _owner_url(settings)
-    await asyncio.to_thread(check_rollable, url)
+    await asyncio.to_thread(check_upgradable, url)
     reached = await asyncio.to_thread(migrate, url, phase="pre")  # 2
     say(f"the schema is at {reached}")
     gateway = await Gateway.connect(settings)
     try:
-        await Roll(settings, gateway, say).run()
+        await Upgrade(settings, gateway, say).run()
     finally:
         await gateway.close()
     say(f"all processes are of code version {CODE_VERSION}")
@@ -257,13 +257,13 @@ def _check_not_drained(lease: Lease, leaving: Collection[str]) -> None:
             are drained too.
 
     Raises:
-        RollFailed: a machine is drained.
+        UpgradeFailed: a machine is drained.
     """
     live = [one for one in lease.members if one.is_live and one.machine not in leaving]
     open_machines = {one.machine for one in live if one.state is MemberState.READY}
     for one in live:
         if one.machine not in open_machines:
-            raise RollFailed(
+            raise UpgradeFailed(
                 f"the machine {one.machine} is drained: end its part, or resume it with"
                 f" callboard drain {one.machine[:12]} --resume"
             )

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from ray.exceptions import ActorDiedError
 
-from actors.cluster.asking import Answer
 from actors.cluster.child import ENDED_POLL_S, ActorChild
 from actors.cluster.dedicated import Dedicated
+from actors.cluster.health_check import Answer
 from actors.engine.outbox import Outboxes
 from actors.shards.held_shards import HeldShards
 from actors.transport.late_replies import LATE_AFTER_S, LateReplies

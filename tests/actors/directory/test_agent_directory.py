@@ -168,9 +168,9 @@ def fail(known: Directory, did: str, at_ms: int, times: int = 1) -> list[Opened]
 def test_failures_of_what_was_under_way_when_it_opened_open_it_no_longer() -> None:
     known = directory(row("did:x:a"))
     assert fail(known, "did:x:a", 0, 32) == [
-        *[Opened.NOT] * 2,
+        *[Opened.NONE] * 2,
         Opened.FOR_ALL,
-        *[Opened.NOT] * 29,
+        *[Opened.NONE] * 29,
     ]
     assert isinstance(known.select(select(), CIRCUIT_OPEN_MS_MIN), AgentSelected)
 
@@ -192,7 +192,7 @@ def test_an_attempt_that_was_given_up_says_nothing_about_its_agent() -> None:
     known = directory(row("did:x:a"))
     fail(known, "did:x:a", 0, 2)
     known.begin("did:x:a")
-    assert known.note_outcome("did:x:a", Contact.UNKNOWN, 0) is Opened.NOT
+    assert known.note_outcome("did:x:a", Contact.UNKNOWN, 0) is Opened.NONE
     assert fail(known, "did:x:a", 0) == [Opened.FOR_ALL]
 
 
@@ -217,9 +217,9 @@ def test_a_payers_time_outs_keep_its_own_work_from_a_slow_agent_and_nobody_elses
     """Three nodes with a time-out of 1 s at an agent that needs 1.6 s took it from everybody."""
     known = directory(row("did:x:a"))
     assert time_out(known, "hasty", times=40)[:4] == [
-        *[Opened.NOT] * 2,
+        *[Opened.NONE] * 2,
         Opened.FOR_PAYER,
-        Opened.NOT,
+        Opened.NONE,
     ]
     assert not is_taken(known, "hasty")
     assert is_taken(known, "patient")
@@ -227,7 +227,7 @@ def test_a_payers_time_outs_keep_its_own_work_from_a_slow_agent_and_nobody_elses
     assert known.open_circuits() == ["did:x:a"], "it is probed"
     at_ms = CIRCUIT_OPEN_MS_MIN
     assert is_taken(known, "hasty", at_ms)
-    assert time_out(known, "hasty", at_ms, times=2) == [Opened.FOR_PAYER, Opened.NOT]
+    assert time_out(known, "hasty", at_ms, times=2) == [Opened.FOR_PAYER, Opened.NONE]
     assert not is_taken(known, "hasty", 2 * at_ms - 1)
     known.begin("did:x:a")
     known.note_outcome("did:x:a", Contact.REACHED, at_ms, payer_did="patient")
@@ -240,7 +240,7 @@ def test_time_outs_of_however_many_payers_take_an_agent_from_nobody_else() -> No
     known = directory(row("did:x:a"))
     for number in range(2 * PAYERS_MAX):
         opened = time_out(known, f"fresh {number}", times=4)
-        assert opened == [Opened.NOT, Opened.NOT, Opened.FOR_PAYER, Opened.NOT]
+        assert opened == [Opened.NONE, Opened.NONE, Opened.FOR_PAYER, Opened.NONE]
         assert is_taken(known, "patient")
     assert not is_taken(known, f"fresh {number}")
 
@@ -261,14 +261,14 @@ def test_a_time_out_of_the_trial_for_all_lets_another_payer_try() -> None:
     at_ms = CIRCUIT_OPEN_MS_MIN
     assert is_taken(known, "hasty", at_ms)
     assert not is_taken(known, "patient", at_ms)
-    assert time_out(known, "hasty", at_ms) == [Opened.NOT]
+    assert time_out(known, "hasty", at_ms) == [Opened.NONE]
     assert is_taken(known, "patient", at_ms)
 
 
 def test_broken_connections_count_for_all_beside_one_payers_time_outs() -> None:
     known = directory(row("did:x:a"))
     time_out(known, "hasty", times=2)
-    assert fail(known, "did:x:a", 0, 3) == [Opened.NOT, Opened.NOT, Opened.FOR_ALL]
+    assert fail(known, "did:x:a", 0, 3) == [Opened.NONE, Opened.NONE, Opened.FOR_ALL]
     assert not is_taken(known, "patient")
 
 

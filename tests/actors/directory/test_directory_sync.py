@@ -21,7 +21,7 @@ from core.market.reputation import Tally
 from core.trust.deployment_keys import DeploymentKeys
 from core.workflow.actions import SelectAgent
 from core.workflow.events import AgentSelected
-from ledger.features.directory import KINDS, LIVE, DirectoryTail, Kept, Look, Since
+from ledger.features.directory import KINDS, LIVE, DirectoryChanges, DirectoryTail, Kept, Since
 from ledger.reads.stored import RowDict
 from tests.conftest import Database
 from tests.ledger.checking import connect
@@ -105,7 +105,7 @@ def empty_directory() -> Directory:
     )
 
 
-class Found(Look):
+class Found(DirectoryChanges):
     """A look that has found what a test says."""
 
     def __init__(self, rows: Mapping[str, Sequence[RowDict]], look: int) -> None:
@@ -129,7 +129,7 @@ class Tail:
         self.is_away = False
         self.notice = asyncio.Event()
 
-    async def look(self, since: Since) -> Look:
+    async def poll(self, since: Since) -> DirectoryChanges:
         """Return what the test says, until it was made use of."""
         if self.is_away:
             raise ServiceError(ErrorCode.LEDGER_UNAVAILABLE, "away")
@@ -261,7 +261,7 @@ async def test_looks_have_a_pace_and_requests_meanwhile_share_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A thousand changes a second would cost each owner a look for each of them."""
-    monkeypatch.setattr(directory_sync, "LOOKS_SAVED_MAX", 2)
+    monkeypatch.setattr(directory_sync, "POLLS_SAVED_MAX", 2)
     tail = Tail()
     async with asyncio.timeout(PATIENCE_S):
         sync = sync_of(Taking(), tail)
@@ -272,7 +272,7 @@ async def test_looks_have_a_pace_and_requests_meanwhile_share_one(
         await asyncio.gather(*(sync.refresh() for _ in range(100)))
         assert tail.looks <= 2 + 4
         took_s = asyncio.get_running_loop().time() - began_s
-        assert took_s >= directory_sync.LOOK_PAUSE_S, "not a speed: it waits at least so long"
+        assert took_s >= directory_sync.POLL_PAUSE_S, "not a speed: it waits at least so long"
         await sync.close()
 
 

@@ -23,7 +23,7 @@ def taker(known: Directory, at_ms: int) -> str | None:
     if isinstance(answer, AgentSelected):
         return answer.agent_did
     assert isinstance(answer, AgentNotSelected)
-    assert answer.failure.is_passing
+    assert answer.failure.is_temporary
     return None
 
 

@@ -239,7 +239,7 @@ def test_a_circuit_or_a_decline_keeps_nodes_from_a_peer_for_a_while() -> None:
     assert choose(known, region="us") == clearing("b")
     known.note_declined(clearing("b"), 5_000, AT_MS)
     told = failure(known, region="us")
-    assert told.is_passing, "the node waits"
+    assert told.is_temporary, "the node waits"
     woken: list[tuple[str, list[str]]] = []
     known.on_changed = lambda did, offered: woken.append((did, list(offered)))
     known.note_back(clearing("b"))
@@ -279,7 +279,7 @@ def test_a_retry_that_may_take_no_other_agent_takes_the_same_peer() -> None:
     known.note_declined(clearing("b"), 5_000, AT_MS)
     told = failure(known, **retry)
     assert told.code is NodeErrorCode.AGENT_UNAVAILABLE
-    assert told.is_passing and "1 peer offers it (1 full)" in told.message
+    assert told.is_temporary and "1 peer offers it (1 full)" in told.message
 
 
 TIMES: dict[str, tuple[dict[str, Any], bool]] = {
@@ -311,12 +311,12 @@ def test_the_failure_says_why_each_peer_did_not_get_the_node() -> None:
     known = directory(*REGIONS, peer("full", "us"))
     known.note_declined(clearing("full"), 5_000, AT_MS)
     told = failure(known)
-    assert told.code is NodeErrorCode.NO_CANDIDATE and not told.is_passing
+    assert told.code is NodeErrorCode.NO_CANDIDATE and not told.is_temporary
     assert "4 peers offer it (4 to which the inputs may not leave" in told.message
     assert "settings.federate" in told.message and "allow_region" in told.message
     told = failure(known, region="us", price_max_micro=50)
     assert "2 to which the inputs may not leave" in told.message
-    assert "1 full" in told.message and "1 too dear" in told.message and told.is_passing
+    assert "1 full" in told.message and "1 too dear" in told.message and told.is_temporary
     known.subnets.apply_rows(
         [subnet("s", PAYER, policies=({"type": "deny_region", "region": "us"},))]
     )

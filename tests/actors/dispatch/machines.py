@@ -14,7 +14,7 @@ from typing import Any
 from aiohttp import web
 
 from actors.dispatch.dispatcher import Dispatcher
-from actors.dispatch.remote_dispatch import PeerCalls, RemoteDispatch
+from actors.dispatch.remote_dispatch import OwnerCalls, RemoteDispatch
 from actors.ports import DispatchOrder
 from actors.process.at_work import AtWork
 from actors.process.loop_clock import LoopClock
@@ -81,7 +81,7 @@ class Machines:
     def introduce(self, **epochs: int) -> None:
         """Let every machine know the members there: of each, the process of this number."""
         for own, spread in self.spreads.items():
-            spread.set_peers(
+            spread.set_members(
                 {
                     name + number * (number != "1"): partial(self.calls, name)
                     for name, number in ((n, str(e)) for n, e in epochs.items())
@@ -89,9 +89,9 @@ class Machines:
                 }
             )
 
-    def calls(self, name: str) -> PeerCalls:
+    def calls(self, name: str) -> OwnerCalls:
         """Return the calls to a machine."""
-        return PeerCalls(self.wire.to(partial(self.called, name, "accept")))
+        return OwnerCalls(self.wire.to(partial(self.called, name, "accept")))
 
     def called(self, name: str, method: str, batch: Any) -> list[bool]:
         """Call a machine's process as it is now."""

@@ -19,7 +19,7 @@ from aiohttp import web
 from nacl.signing import SigningKey
 
 from actors.dispatch.dispatcher import Dispatcher
-from actors.dispatch.http_failures import TELLING_TIMEOUT_MS
+from actors.dispatch.http_failures import JUDGED_TIMEOUT_MS_MIN
 from actors.dispatch.large_results import Blobs
 from actors.dispatch.order_inputs import BUILT_IN_LOOP_BYTES_MAX
 from actors.dispatch.ticket import DEFAULT_LIMITS
@@ -328,7 +328,9 @@ async def test_an_agent_that_hangs_times_out_and_one_that_is_absent_is_offline()
         raise AssertionError
 
     async with scene(hang) as here:
-        event = await here.outcome(timeout_ms=TELLING_TIMEOUT_MS, promised_ms=TELLING_TIMEOUT_MS)
+        event = await here.outcome(
+            timeout_ms=JUDGED_TIMEOUT_MS_MIN, promised_ms=JUDGED_TIMEOUT_MS_MIN
+        )
         assert isinstance(event, AttemptFailed)
         assert event.failure.code is NodeErrorCode.AGENT_TIMEOUT
         assert not event.failure.is_spared
@@ -366,7 +368,7 @@ async def test_a_timeout_before_the_promised_time_is_no_fault(is_verification: b
     terms = {"is_verification": is_verification, "verify_attempt": int(is_verification)}
     async with scene(hang) as here:
         event = await here.outcome(
-            timeout_ms=TELLING_TIMEOUT_MS, promised_ms=TELLING_TIMEOUT_MS + 1, **terms
+            timeout_ms=JUDGED_TIMEOUT_MS_MIN, promised_ms=JUDGED_TIMEOUT_MS_MIN + 1, **terms
         )
         assert isinstance(event, AttemptFailed | VerificationFinished)
         assert event.failure is not None

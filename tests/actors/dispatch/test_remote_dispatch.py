@@ -301,7 +301,7 @@ async def test_an_acceptance_that_nobody_waits_for_frees_its_place() -> None:
 
 def only(machines: Machines, own: str, *others: str) -> None:
     """Let a machine know these others."""
-    machines.spreads[own].set_peers({name: partial(machines.calls, name) for name in others})
+    machines.spreads[own].set_members({name: partial(machines.calls, name) for name in others})
 
 
 async def test_events_for_a_member_that_is_not_known_for_a_while_reach_it_later() -> None:

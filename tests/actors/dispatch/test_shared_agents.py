@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 
 from actors.dispatch.dispatcher import Dispatcher
-from actors.dispatch.remote_dispatch import ORDERS, PeerCalls, RemoteDispatch, Send
+from actors.dispatch.remote_dispatch import ORDERS, OwnerCalls, RemoteDispatch, Send
 from actors.ports import DispatchOrder
 from actors.process.at_work import AtWork
 from actors.process.loop_clock import LoopClock
@@ -117,19 +117,19 @@ class Shared:
             self.owners[name] = Owner(name, limit, self.url)
         for one in self.owners.values():
             one.shares.set_owners(self.owners)
-            one.remote.set_peers(
+            one.remote.set_members(
                 {name: partial(self._calls, name) for name in self.owners if name != one.name}
             )
             one.dispatcher.wake()
         return list(self.owners.values())
 
-    def _calls(self, name: str) -> PeerCalls:
+    def _calls(self, name: str) -> OwnerCalls:
         async def call(take: str, bodies: list[bytes]) -> list[bool]:
             await asyncio.sleep(0)
             taken: list[bool] = getattr(self.owners[name].remote, take)(bodies)
             return taken
 
-        return PeerCalls(partial(call, "accept"))
+        return OwnerCalls(partial(call, "accept"))
 
 
 @asynccontextmanager
@@ -143,7 +143,7 @@ async def shared_agent() -> AsyncIterator[Shared]:
         finally:
             agent.gate.set()
             for one in shared.owners.values():
-                one.remote.set_peers({})
+                one.remote.set_members({})
                 await one.dispatcher.close()
 
 

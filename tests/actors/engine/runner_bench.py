@@ -18,7 +18,7 @@ from actors.process.at_work import AtWork
 from actors.shards.held_shards import HeldShards
 from actors.shards.shard_ledger import ShardLedger
 from actors.transport.messages import CancelRequest, PublishRequest
-from actors.workflows.door import DISPATCHES_MAX
+from actors.workflows.publish_admission import DISPATCHES_MAX
 from core.settings import Settings
 from core.trust.deployment_keys import DeploymentKeys
 from core.workflow.events import AttemptSucceeded, Event

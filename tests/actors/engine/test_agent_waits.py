@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from actors.engine.agent_waits import ASKED_MAX, POLL_MS, POLLED_MAX, TURN_MS, AgentWaits
+from actors.engine.agent_waits import POLL_MS, POLLED_MAX, RETRIES_PER_TURN_MAX, TURN_MS, AgentWaits
 from core.errors import NodeErrorCode
 from core.workflow.actions import AwaitAgent
 from core.workflow.events import AttemptFailed, Event, Failure, RetryDue
@@ -48,7 +48,7 @@ class Waiting:
 
 def test_who_comes_back_is_asked_for_at_once_a_few_in_a_turn() -> None:
     made = Waiting()
-    for number in range(3 * ASKED_MAX):
+    for number in range(3 * RETRIES_PER_TURN_MAX):
         made.add(f"n{number}", "cap.a")
     made.add("other", "cap.b")
     made.served = lambda _: True
@@ -58,10 +58,10 @@ def test_who_comes_back_is_asked_for_at_once_a_few_in_a_turn() -> None:
     made.able.add(AGENT)
     made.on_changed(AGENT, ["cap.a", "cap.b"])
     made.clock.run_until(made.clock.now_ms())
-    assert len(made.asked) == ASKED_MAX
+    assert len(made.asked) == RETRIES_PER_TURN_MAX
     assert "other" in [node for _, node in made.asked[:2]], "capabilities take turns"
     made.clock.run_until(made.clock.now_ms() + 5 * TURN_MS)
-    assert (len(made.asked), len(made.waits)) == (3 * ASKED_MAX + 1, 0)
+    assert (len(made.asked), len(made.waits)) == (3 * RETRIES_PER_TURN_MAX + 1, 0)
 
 
 def test_who_gets_nobody_asks_once_and_again_at_the_end() -> None:

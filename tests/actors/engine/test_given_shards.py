@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from actors.dispatch.remote_dispatch import PeerCalls
+from actors.dispatch.remote_dispatch import OwnerCalls
 from actors.engine.owner import Owner
 from actors.process.at_work import AtWork
 from actors.process.slices import SLICE_MS
@@ -87,7 +87,7 @@ async def recipient() -> AsyncIterator[Recipient]:
         Settings(database_url="postgresql://"),
         ledger=LedgerClient(call, is_unknown_outcome, capacity=1, batch_size=1),
         renew=no_lease,
-        peer_calls=lambda _: PeerCalls(taken),
+        owner_calls=lambda _: OwnerCalls(taken),
         on_lost=lambda _: None,
         at_work=AtWork(),
     )

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from actors.directory.directory_sync import DirectorySync
-from actors.dispatch.remote_dispatch import PeerCalls
+from actors.dispatch.remote_dispatch import OwnerCalls
 from actors.engine.owner import Owner
 from actors.process.at_work import AtWork
 from actors.transport.actor_calls import is_unknown_outcome
@@ -77,7 +77,7 @@ async def owner() -> AsyncIterator[Owner]:
     async def no_lease(renewal: Renewal) -> Lease:
         raise AssertionError("it has not joined")
 
-    def no_peer(address: str) -> PeerCalls:
+    def no_peer(address: str) -> OwnerCalls:
         raise AssertionError("there is no other member")
 
     client = LedgerClient(call, is_unknown_outcome, capacity=1, batch_size=1)
@@ -88,7 +88,7 @@ async def owner() -> AsyncIterator[Owner]:
         settings,
         ledger=client,
         renew=no_lease,
-        peer_calls=no_peer,
+        owner_calls=no_peer,
         on_lost=lambda _: None,
         at_work=AtWork(),
     )

@@ -18,7 +18,7 @@ import pytest
 from nacl.signing import SigningKey
 
 from callboard import Agent, Context, Later
-from callboard.kit.answering import Answer
+from callboard.kit.dispatch_replies import Answer
 from core.jcs import jcs
 from core.trust.signatures import is_signed_by, result_message
 from tests.callboard.scripted_service import Scripted, ScriptedService

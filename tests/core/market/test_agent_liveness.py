@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from core.market.agent_liveness import (
     HEARTBEAT_TTL_MS,
+    NO_SIGNALS,
     PROBE_TTL_MS,
-    UNHEARD,
     Availability,
     Liveness,
     availability,
@@ -30,7 +30,7 @@ TTL = HEARTBEAT_TTL_MS
     ("live", "now_ms", "expected"),
     [
         # Never heard, never probed.
-        (UNHEARD, 10**12, Availability.AVAILABLE),
+        (NO_SIGNALS, 10**12, Availability.AVAILABLE),
         # A heartbeat, to the last millisecond of its time and one after it.
         (Liveness("healthy", heartbeat_ms=0), TTL, Availability.AVAILABLE),
         (Liveness("healthy", heartbeat_ms=0), TTL + 1, Availability.OFFLINE),
@@ -82,7 +82,7 @@ def test_what_was_known_before_the_card_was_stored_is_forgotten() -> None:
     live = Liveness("busy", 0.7, 5, 8, False)
     assert drop_older_signals(live, 5) == live
     assert drop_older_signals(live, 6) == Liveness(probe_ms=8, is_probe_ok=False)
-    assert drop_older_signals(live, 9) == UNHEARD
+    assert drop_older_signals(live, 9) == NO_SIGNALS
     assert drop_older_signals(Liveness("busy", 0.7, 5), 5) == Liveness("busy", 0.7, 5)
 
 
@@ -100,7 +100,7 @@ def test_a_load_is_forgotten_with_its_heartbeat() -> None:
     live = Liveness("busy", 0.7, heartbeat_ms=0)
     assert reported_load(live, TTL) == 0.7
     assert reported_load(live, TTL + 1) == 0.0
-    assert reported_load(UNHEARD, 0) == 0.0
+    assert reported_load(NO_SIGNALS, 0) == 0.0
 
 
 TIMES_MS = st.none() | st.integers(0, 2 * PROBE_TTL_MS)

@@ -8,9 +8,9 @@ from core.shards.lease_messages import HeldShard, MemberState, MemberView
 from core.shards.scaling import (
     RAISE_MS,
     MachineCount,
-    counted_machines,
     drained_machines,
     least_loaded,
+    machines_with_replicas,
 )
 
 LOWER_MS = 60_000
@@ -103,8 +103,8 @@ def test_machine_whose_member_holds_a_shard_is_not_idle_though_its_lease_has_exp
 
 
 def test_lost_machine_has_its_replicas_counted_for_a_while_and_a_draining_one_not() -> None:
-    first = counted_machines({}, ["a", "b", "c"], [], now_s=100.0, kept_s=60.0)
+    first = machines_with_replicas({}, ["a", "b", "c"], [], now_s=100.0, kept_s=60.0)
     assert set(first) == {"a", "b", "c"}
-    lost = counted_machines(first, ["a", "c"], ["c"], now_s=159.0, kept_s=60.0)
+    lost = machines_with_replicas(first, ["a", "c"], ["c"], now_s=159.0, kept_s=60.0)
     assert lost == {"a": 159.0, "b": 100.0}
-    assert set(counted_machines(lost, ["a"], [], now_s=160.0, kept_s=60.0)) == {"a"}
+    assert set(machines_with_replicas(lost, ["a"], [], now_s=160.0, kept_s=60.0)) == {"a"}

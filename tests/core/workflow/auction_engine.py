@@ -17,7 +17,7 @@ from core.workflow.events import (
     AgentSelected,
     AuctionClosed,
     AuctionOpened,
-    BidsHeard,
+    BidsReceived,
     Event,
     Failure,
     Record,
@@ -49,7 +49,7 @@ class AuctionEngine(Engine):
             Bid(did, micro, None, None, action.due_ms - 1)
             for did, micro in self.live.get(node, {}).items()
         )
-        return self.hear(BidsHeard(node, action.round, bids, self.at_ms))
+        return self.hear(BidsReceived(node, action.round, bids, self.at_ms))
 
     def open_rounds(self) -> set[tuple[str, int]]:
         """Return the rounds that have not been closed."""
@@ -79,9 +79,9 @@ class AuctionEngine(Engine):
         )
         if won is None:
             closed = AuctionClosed(action.node, action.round, None, None, tuple(bids))
-            is_passing = any(bid.agent_did in self.away for bid in bids)
+            is_temporary = any(bid.agent_did in self.away for bid in bids)
             failure = Failure(
-                NodeErrorCode.NO_CANDIDATE, "no bids", Verdict.FINAL, is_passing=is_passing
+                NodeErrorCode.NO_CANDIDATE, "no bids", Verdict.FINAL, is_temporary=is_temporary
             )
             return AgentNotSelected(action.node, failure, self.at_ms, closed)
         closed = AuctionClosed(

@@ -297,7 +297,7 @@ class Engine:
         for action in whole.actions:
             self._perform(action)
         for node in refused:
-            unstaked = Failure(NodeErrorCode.NO_CANDIDATE, "no stake", is_unstaked=True)
+            unstaked = Failure(NodeErrorCode.NO_CANDIDATE, "no stake", is_stake_in_use=True)
             self.hear(
                 AttemptFailed(node, self.rows[node].attempt, unstaked, self.at_ms, self.at_ms)
             )
@@ -312,7 +312,7 @@ class Engine:
         answered = answer(action, there, self.at_ms, stake_micro=self.stakes.stake_micro)
         again = answer(action, here, self.at_ms, stake_micro=self.stakes.stake_micro)
         if isinstance(answered, AgentNotSelected) and not isinstance(again, AgentNotSelected):
-            failure = replace(answered.failure, is_passing=True)
+            failure = replace(answered.failure, is_temporary=True)
             return replace(answered, failure=failure)
         return answered
 

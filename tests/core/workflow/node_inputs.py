@@ -7,14 +7,14 @@ from typing import Any
 
 from core.workflow.dag import CompiledNode
 from core.workflow.events import Failure
-from core.workflow.inputs import DispatchRoom, fill_payload, map_inputs
+from core.workflow.inputs import DispatchByteBudget, fill_payload, map_inputs
 
 
 def build_inputs(
     node: CompiledNode, results: Mapping[str, Any], bytes_max: int = 1_000_000
 ) -> dict[str, Any] | Failure:
     """Return the inputs of a node, or the failure."""
-    room = DispatchRoom(bytes_max)
+    room = DispatchByteBudget(bytes_max)
     mapped = map_inputs(node, results, room)
     if isinstance(mapped, Failure):
         return mapped

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from core.workflow.events import NodeChanged, Record, StakeFreed, StakeLocked
+from core.workflow.events import NodeChanged, Record, StakeLocked, StakeUnlocked
 
 
 @dataclass
@@ -23,7 +23,7 @@ class StakeBook:
         """Move stakes; return the records with rows as stored, and the nodes refused."""
         refused: set[str] = set()
         for record in records:
-            if isinstance(record, StakeFreed):
+            if isinstance(record, StakeUnlocked):
                 lock = self.locked.pop(record.node)
                 assert lock == StakeLocked(*_members(record)), f"{record} instead of {lock}"
                 self._add(record.agent_did, record.micro)
@@ -60,5 +60,5 @@ class StakeBook:
             self.free[did] = self.free.get(did, 0) + micro
 
 
-def _members(record: StakeFreed) -> tuple[str, int, str, int]:
+def _members(record: StakeUnlocked) -> tuple[str, int, str, int]:
     return record.node, record.attempt, record.agent_did, record.micro

@@ -20,8 +20,8 @@ from core.workflow.events import (
     NodeChanged,
     NodePaid,
     Record,
-    StakeFreed,
     StakeLocked,
+    StakeUnlocked,
     WorkflowChanged,
 )
 from core.workflow.rules.payment import payment_line
@@ -105,7 +105,7 @@ class WorkRules(MoneyMachine):
         if work.asked == 0:
             return ()
         code = None if blamed_for is None else NodeErrorCode(blamed_for)
-        return (StakeFreed(work.name, work.attempt, work.agent, work.asked, failure_code=code),)
+        return (StakeUnlocked(work.name, work.attempt, work.agent, work.asked, failure_code=code),)
 
     def stops(self, flow: Flow, work: Work, lost_bps: int = 0) -> None:
         """Note that an attempt has ended, and its lock with it."""

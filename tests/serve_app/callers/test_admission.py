@@ -18,9 +18,9 @@ from core.trust.requests.did_standing import DidStanding
 from ledger.features.nonces import Nonce
 from ledger.operational import RateBlock
 from serve_app.callers.admission import BYTES_MAX, Admission, Place
-from serve_app.callers.auth import Authenticator, Sources, StoredKey, key_hash
+from serve_app.callers.auth import Authenticator, CredentialSources, StoredKey, key_hash
+from serve_app.callers.client_address import PEER_HEADER, Peers, peer_tokens
 from serve_app.callers.limits import RateClass, RateLimiter
-from serve_app.callers.peers import PEER_HEADER, Peers, peer_tokens
 from serve_app.http.calls import Call, Operation, Reply
 from serve_app.http.endpoint import Endpoint
 from tests.platform.waiting import until
@@ -87,7 +87,7 @@ class Api:
         self.is_streaming = self.is_lasting = False
         services = services_of(
             gateway_with(SETTINGS),
-            authenticator=Authenticator(Sources(find, find_none, take_none), SETTINGS),
+            authenticator=Authenticator(CredentialSources(find, find_none, take_none), SETTINGS),
             limiter=RateLimiter(SETTINGS, take),
             admission=self.admission,
             peers=Peers(DeploymentKeys.parse(KEY)),

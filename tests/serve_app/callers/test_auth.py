@@ -18,13 +18,13 @@ from ledger.features.nonces import Nonce
 from serve_app.callers.auth import (
     CACHED_MAX,
     Authenticator,
+    CredentialSources,
     Pending,
-    Sources,
     StoredKey,
     key_hash,
     new_api_key,
 )
-from serve_app.callers.lookups import PAUSE_S, WRONG_RATE, WrongCredentials
+from serve_app.callers.credential_lookups import PAUSE_S, WRONG_RATE, WrongCredentials
 from tests.platform.waiting import until
 
 SECRET = "0123456789abcdef0123456789abcdef"
@@ -77,7 +77,7 @@ def authenticator(
     **settings: Any,
 ) -> Authenticator:
     made = replace(Settings(**settings), jwt_secret=secret, deployment_key="00" * 32)
-    sources = Sources(keys.find, (dids or Dids()).find, take_none)
+    sources = CredentialSources(keys.find, (dids or Dids()).find, take_none)
     wrong = WrongCredentials(made.share_of_free, rate=wrong_rate, pause_s=pause_s)
     return Authenticator(sources, made, wrong=wrong, cached_max=cached_max)
 
@@ -227,7 +227,8 @@ async def test_the_key_used_last_is_forgotten_last() -> None:
     assert await outcome(asked, API_KEY) == ALICE.did
     assert keys.asked == before
     assert repr(asked) == (
-        "<Authenticator keys=<Lookups known=100 unknown=0> dids=<Lookups known=0 unknown=0>>"
+        "<Authenticator keys=<CredentialLookups known=100 unknown=0> "
+        "dids=<CredentialLookups known=0 unknown=0>>"
     )
 
 

@@ -16,7 +16,12 @@ from core.trust.did_key import did_of_key
 from core.trust.requests.did_standing import DidStanding
 from core.trust.requests.request_signature import signature_headers
 from ledger.features.nonces import Nonce
-from serve_app.callers.lookups import PAUSE_S, WRONG_RATE, Lookups, WrongCredentials
+from serve_app.callers.credential_lookups import (
+    PAUSE_S,
+    WRONG_RATE,
+    CredentialLookups,
+    WrongCredentials,
+)
 from serve_app.callers.signed_requests import (
     SIGNED_RATE,
     SIGNED_TOTAL_RATE,
@@ -75,7 +80,7 @@ class Service:
     ) -> None:
         made = Settings(deployment_key="00" * 32, **settings)
         wrong = WrongCredentials(made.share_of_free, rate=wrong_rate, pause_s=pause_s)
-        standings = Lookups("DIDs", stored.find, wrong, remembered_max=10_000)
+        standings = CredentialLookups("DIDs", stored.find, wrong, remembered_max=10_000)
         self.signed = SignedRequests(
             standings, stored.take, wrong, made, rate=rate, total_rate=total_rate
         )

@@ -16,7 +16,7 @@ from actors.process.slices import Slices
 from core.errors import ErrorCode, ServiceError
 from core.settings import KIB, Settings
 from serve_app.http.bodies import RequestBounds
-from serve_app.http.bulk import Judged, cut, judged
+from serve_app.http.bulk import BulkItems, cut, judged
 from tests.serve_app.parts import call_of, gateway_with, services_of
 
 TEXTS = st.text(st.sampled_from(['"', "\\", "{", "}", "[", "]", ",", "é", "\n", "a"]), max_size=12)
@@ -69,7 +69,7 @@ BOUNDS = RequestBounds(body_bytes_max=KIB, bulk_items_max=5, json_depth_max=4)
 def judge_all(
     body: bytes,
     judge: Callable[[int, Any, int], Awaitable[Any]] | None = None,
-) -> Judged[Any]:
+) -> BulkItems[Any]:
     gateway = gateway_with(Settings())
     call = call_of(services_of(gateway, bounds=BOUNDS), body=body)
 

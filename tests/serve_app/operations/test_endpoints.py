@@ -11,7 +11,7 @@ from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
 from core.trust.access import Principal
 from federation.name_resolver import NameResolver
-from serve_app.http.bulk import Judged
+from serve_app.http.bulk import BulkItems
 from serve_app.operations.agents.endpoints import LOOKUPS_AT_ONCE, endpoint_refusals
 from serve_app.services import Services
 from tests.federation.name_servers import name_server
@@ -90,7 +90,7 @@ async def test_a_defect_in_one_look_up_of_a_bulk_leaves_none_running() -> None:
 def test_an_accepted_item_that_is_refused_later_leaves_the_others_in_their_places(
     refused: int,
 ) -> None:
-    found = Judged[str]([None, "wrong", None, None], ["a", "c", "d"], [0, 2, 3])
+    found = BulkItems[str]([None, "wrong", None, None], ["a", "c", "d"], [0, 2, 3])
     errors: list[Any] = [None, None, None]
     position = found.positions[refused]
     errors[refused] = ServiceError(ErrorCode.OVERLOADED, "late")

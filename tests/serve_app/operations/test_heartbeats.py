@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from core.market.agent_liveness import UNHEARD, Liveness
+from core.market.agent_liveness import NO_SIGNALS, Liveness
 from ledger.features.agent_live import Heartbeat, LivenessStore, StoredHeartbeat
 from ledger.reads.reader import LedgerReader
 from serve_app.operations.agents.heartbeat_store import Heartbeats
@@ -47,8 +47,8 @@ def heartbeats_of(before: Liveness, owners: Owners) -> Heartbeats:
 @pytest.mark.parametrize(
     ("before", "status", "registered_ms", "is_told"),
     [
-        (UNHEARD, "healthy", 0, False),
-        (UNHEARD, "unhealthy", 0, True),
+        (NO_SIGNALS, "healthy", 0, False),
+        (NO_SIGNALS, "unhealthy", 0, True),
         (WELL, "busy", 0, False),
         (WELL, "offline", 0, True),
         (UNWELL, "maintenance", 0, False),

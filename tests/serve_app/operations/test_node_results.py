@@ -26,8 +26,8 @@ from core.trust.tokens import result_id
 from ledger.operational import RateBlock
 from ledger.reads.stored import RowDict
 from serve_app.callers.admission import Admission
+from serve_app.callers.client_address import PEER_HEADER, Peers, peer_tokens
 from serve_app.callers.limits import RateLimiter
-from serve_app.callers.peers import PEER_HEADER, Peers, peer_tokens
 from serve_app.http.endpoint import Endpoint
 from serve_app.operations.work.results import OPERATIONS, names_of
 from tests.serve_app.parts import request, services_of

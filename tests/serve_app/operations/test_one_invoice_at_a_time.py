@@ -9,7 +9,7 @@ import sqlalchemy as sql
 
 from core.errors import ErrorCode, ServiceError
 from core.trust.access import Principal
-from ledger.reads.turns import ReadTurns
+from ledger.reads.expensive_reads import ReadTurns
 from serve_app.http.calls import Call
 from serve_app.operations.money import invoices
 from serve_app.services import Services

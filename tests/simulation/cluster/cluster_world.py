@@ -106,7 +106,7 @@ class ClusterWorld:
         return self
 
     def _look(self) -> None:
-        self.checks.look()
+        self.checks.poll()
         self.clock.call_in(LOOK_MS, self._look)
 
     def _run(self) -> None:

@@ -22,7 +22,7 @@ from tests.simulation.loop import VirtualLoop, raise_unforeseen
 if TYPE_CHECKING:
     from tests.simulation.cluster.cluster_world import ClusterWorld
 
-COMMIT_TIMEOUT_S, REPEAT_S, LOOK_S = 3.0, 0.1, 0.1
+COMMIT_TIMEOUT_S, REPEAT_S, POLL_S = 3.0, 0.1, 0.1
 
 
 class MemberProcess:
@@ -100,7 +100,7 @@ class MemberProcess:
         self.membership.note_moved(joined)
         self.membership.start()
         while not self._is_drained:
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_S)
         # As who upgrades does, once the ledger has heard it.
         await self.membership.close()
         await self.commit(

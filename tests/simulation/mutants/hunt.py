@@ -34,7 +34,7 @@ TESTS = (
     "tests/simulation/test_simulation.py",
     "tests/simulation/test_proofs.py",
     "tests/simulation/test_faults.py",
-    "tests/simulation/test_turns.py",
+    "tests/simulation/test_expensive_reads.py",
     "tests/actors/engine/test_runner.py",
     "tests/actors/engine/test_revoking.py",
     "tests/actors/workflows/test_publish_estimate.py",

@@ -99,7 +99,7 @@ class Scene:
         taker = EventDeliveries(self.reader, self.deliveries, sender, runs)
         async with asyncio.timeout(PATIENCE_S):
             while True:
-                await taker.look()
+                await taker.poll()
                 await taker.take_due()
                 if not taker._due and not taker._trying:
                     break

@@ -112,7 +112,7 @@ class Scene:
         """Send what is due until the condition holds."""
         async with asyncio.timeout(PATIENCE_S):
             while not condition():
-                await self.sender.look()
+                await self.sender.poll()
                 await self.sender.take_due()
                 await asyncio.sleep(0.005)
 
@@ -122,7 +122,7 @@ class Scene:
         async with asyncio.timeout(PATIENCE_S):
             while True:
                 for one in (self.sender, *others):
-                    await one.look()
+                    await one.poll()
                     await one.take_due()
                 if not any(one._trying for one in (self.sender, *others)) and not self.due():
                     return
@@ -336,7 +336,7 @@ async def test_two_timekeepers_take_each_entry_and_each_delivery_once(
     follower = EventFollower(scene.reader, deliveries)
     for _ in range(5):
         await asyncio.gather(scene.run(4), follower.round())
-        await asyncio.gather(scene.sender.look(), other.look())
+        await asyncio.gather(scene.sender.poll(), other.poll())
         await asyncio.gather(*(each.take_due() for each in (scene.sender, other) * 3))
     await scene.settled(other)
     await other.close()

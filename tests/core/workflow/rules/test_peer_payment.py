@@ -28,7 +28,7 @@ def succeed(run: Engine, charged_micro: int) -> None:
 @pytest.mark.parametrize("charged_micro", [0, 4, PRICE])
 def test_a_node_pays_what_the_peer_charged(charged_micro: int) -> None:
     run = ordered()
-    assert run.machine.find_most_due("a") == PRICE
+    assert run.machine.peer_charge_max_micro("a") == PRICE
     succeed(run, charged_micro)
     assert run.statuses()["a"] == "success"
     assert run.machine.spent_micro == charged_micro
@@ -43,7 +43,7 @@ def test_a_node_never_pays_more_than_its_price() -> None:
 
 def test_a_peer_has_the_result_verified_itself_and_its_charge_covers_both() -> None:
     run = ordered(verified=True)
-    assert run.machine.find_most_due("a") == PRICE + VERIFIER
+    assert run.machine.peer_charge_max_micro("a") == PRICE + VERIFIER
     succeed(run, PRICE + VERIFIER)
     assert run.statuses()["a"] == "success"
     assert not any(isinstance(one, SelectVerifier) for one in run.selections)

@@ -10,7 +10,7 @@ import pytest
 
 from core.errors import NodeErrorCode
 from core.workflow.actions import Decision
-from core.workflow.events import AttemptFailed, Failure, StakeFreed, Verdict
+from core.workflow.events import AttemptFailed, Failure, StakeUnlocked, Verdict
 from tests.core.workflow.engine import Engine, chain, engine
 from tests.core.workflow.stake_book import StakeBook
 
@@ -55,7 +55,7 @@ def blamed(*decisions: Decision) -> list[tuple[str, int, NodeErrorCode | None]]:
         (record.agent_did, record.attempt, record.failure_code)
         for decision in decisions
         for record in decision.records
-        if isinstance(record, StakeFreed)
+        if isinstance(record, StakeUnlocked)
     ]
 
 
@@ -142,7 +142,7 @@ def test_a_wrong_signature_is_said_of_its_own_attempt_although_another_agent_suc
         (record.agent_did, record.is_forged)
         for decision in (failed, succeeded)
         for record in decision.records
-        if isinstance(record, StakeFreed)
+        if isinstance(record, StakeUnlocked)
     ]
     assert freed == [(ONE, True), (TWO, False)]
     assert run.status == "success"
