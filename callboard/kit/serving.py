@@ -1,7 +1,7 @@
 """An agent's HTTP interface, and the life cycle of an agent process.
 
-This file knows paths, signals and registration. `answering.py` makes the replies, and uvicorn
-implements HTTP. Reference: features.md (Agent interface).
+This file knows paths, signals and registration. `dispatch_replies.py` makes the replies, and
+uvicorn implements HTTP. Reference: features.md (Agent interface).
 """
 
 from __future__ import annotations

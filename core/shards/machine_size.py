@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 # Cores for each owner: one for the owner, and one for the other processes that its work needs (the
-# ledger, Postgres, replicas and the HTTP front). The same holds for each replica.
+# ledger, Postgres, replicas and HAProxy). The same holds for each replica.
 CORES_EACH: Final = 2
 # More owners or replicas add no throughput, because the single ledger becomes the bottleneck
 # (docs/performance.md, Many cores).

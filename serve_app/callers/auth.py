@@ -1,9 +1,10 @@
 """Authentication: converts an API key, an access token or a DID's signature to a `Principal`.
 
 This module only identifies the caller; `core/trust/access.py` decides what the caller may do. API
-keys are looked up by their SHA-256 hash (`lookups.py`). Access tokens (`access_tokens.py`) and
-signatures (`signed_requests.py`) are verified, and their DIDs are looked up, because a revoked DID
-is refused. Durations use a monotonic clock; expiries of keys use the wall clock.
+keys are looked up by their SHA-256 hash (`credential_lookups.py`). Access tokens
+(`access_tokens.py`) and signatures (`signed_requests.py`) are verified, and their DIDs are looked
+up, because a revoked DID is refused. Durations use a monotonic clock; expiries of keys use the wall
+clock.
 Reference: http.md (Authentication); decisions limits-and-admission and signed-requests-and-claims.
 """
 
@@ -168,7 +169,7 @@ class Authenticator:
                     return self._signed.read(headers, scope["method"], _target(scope), now_ms)
                 return None
             kind, _, credential = authorization.partition(b" ")
-            # HAProxy strips the same characters (spent_callers.py).
+            # HAProxy strips the same characters (haproxy_rate_limits.py).
             credential = credential.strip(b" \t")
             if kind.lower() != b"bearer":
                 raise unauthorized("the Authorization header is not of the Bearer scheme")

@@ -502,7 +502,7 @@ class Operation:
 
     @property
     def class_by_method(self) -> RateClass:
-        """The rate class that HAProxy assumes: it knows only the method (spent_callers.py)."""
+        """The rate class by the method alone, as HAProxy counts (`haproxy_rate_limits.py`)."""
         return RateClass.READ if self.method == "GET" else RateClass.WRITE
 
     @property

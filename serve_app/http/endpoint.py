@@ -307,7 +307,7 @@ class Endpoint:
 
 
 def _is_known_to_haproxy(call: Call) -> bool:
-    """Return whether HAProxy identifies the caller as the rate limiter does (spent_callers.py)."""
+    """Return whether HAProxy identifies the caller as this replica does (`haproxy_rate_limits`)."""
     is_owners = call.principal is None or call.principal.rate_class != BY_ADDRESS
     return call.signed is None and is_owners
 

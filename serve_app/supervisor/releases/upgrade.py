@@ -1,7 +1,8 @@
 """Upgrades a running deployment to the release of this process: `python -m …upgrade`.
 
-`beginning.py` runs this program in the environment of the new release. It prints its progress. The
-exit status is 0 when no process of the previous release is left, 2 for invalid settings, else 1.
+`upgrade_start.py` runs this program in the environment of the new release. It prints its progress.
+The exit status is 0 when no process of the previous release is left, 2 for invalid settings, else
+1.
 
 1. Check that every machine has the release, that no machine is drained, and that the schema allows
    the upgrade. A machine that Ray drains will leave the cluster. It is not checked, and the upgrade
