@@ -1,7 +1,7 @@
 """Stores large results under their hash, and checks the hash of each result that it reads.
 
 A result is stored before any row refers to it. Its commit waits for the disk, because audited rows
-refer to it. The role may only insert, so a stored result cannot change.
+refer to it. The store's Postgres role may only insert, so a stored result cannot change.
 """
 
 from __future__ import annotations

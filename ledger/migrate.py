@@ -30,7 +30,7 @@ from alembic.util import CommandError
 
 from ledger.code_version import CODE_VERSION
 from ledger.errors import SchemaTooNew
-from ledger.schema import SCHEMA, engine_url
+from ledger.schema import READER_ROLE, SCHEMA, engine_url
 from ledger.tables.write_function import FUNCTION, TABLES, TEXT, lock_of
 
 
@@ -163,7 +163,7 @@ def _create_tables(connection: sqlalchemy.Connection) -> None:
     known = sqlalchemy.inspect(connection).get_table_names(schema=SCHEMA)
     for table in TABLES:
         if table.name not in known:
-            grant = f"GRANT SELECT ON {SCHEMA}.{table.name} TO ledger_reader"
+            grant = f"GRANT SELECT ON {SCHEMA}.{table.name} TO {READER_ROLE}"
             connection.exec_driver_sql(f"{table.ddl}\n{grant}")
     connection.commit()
 

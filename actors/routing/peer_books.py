@@ -24,6 +24,8 @@ from ledger.reads.reader import LedgerReader, RowDict
 _CHECKED_MAX: Final = 10_000
 # The orders that one request to the peer returns.
 _PAGE: Final = 100
+# The most orders that are read by their keys, one request each.
+_MISSING_MAX: Final = 2_000
 # The orders that are read by their keys at the same time.
 _READ_AT_ONCE: Final = 20
 # The largest expected difference between the clocks of both sides, and between the end of an
@@ -70,6 +72,8 @@ async def check_orders(
         for order_id, one in ended.items()
         if order_id not in there and (one["received_micro"] or one["started_ms"] < first_ms)
     ]
+    if len(missing) > _MISSING_MAX:
+        raise _too_many(_MISSING_MAX, " that the peer does not list")
     for at in range(0, len(missing), _READ_AT_ONCE):
         queries = missing[at : at + _READ_AT_ONCE]
         for found in await asyncio.gather(*(_orders_there(client, row, one) for one in queries)):
@@ -109,9 +113,9 @@ async def _orders_there(client: PeerClient, row: RowDict, query: str) -> dict[st
     raise _too_many()
 
 
-def _too_many() -> ServiceError:
+def _too_many(most: int = _CHECKED_MAX, which: str = "") -> ServiceError:
     detail = (
-        f"more than {_CHECKED_MAX} orders in the period:"
-        " give a shorter one by startTime and endTime"
+        f"more than {most} orders in the period{which}:"
+        " set a shorter period with startTime and endTime"
     )
     return ServiceError(ErrorCode.CONFLICT, detail)

@@ -1,7 +1,7 @@
 """Finds open calls to agents in the shards of a runner, and drops the workflows of shards.
 
 This module knows neither leases nor the ledger. `membership.py` decides when shards are dropped;
-a callback of the runner stops each run.
+a callback of the runner stops each run (`RunningWorkflow`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class DrivenShards:
     Args:
         running: the workflows that the runner drives.
         quarantine: the quarantined workflows, which the runner does not drive.
-        dispatcher: has the workflows' orders.
+        dispatcher: holds the workflows' orders, that is, their dispatches to agents.
         stop: ends the timers and the remaining orders of a dropped run.
     """
 
@@ -39,8 +39,9 @@ class DrivenShards:
     def is_idle(self, shard: int) -> bool:
         """Say whether no call to an agent would be lost if the shard's workflows were dropped now.
 
-        Accepted orders do not count: the member that holds the shard at the time of the result
-        receives the result.
+        An attempt that its agent has accepted (202) is not lost: its result goes to the member that
+        holds the shard when the result arrives. A verification always counts as an open call,
+        because the next member sends it again.
         """
         return all(
             run.machine.node(node).is_accepted and not is_verification

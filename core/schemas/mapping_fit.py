@@ -1,8 +1,8 @@
-"""Checks by schemas whether the result of a node can fill an input of another node (a mapping).
+"""Compares schemas: can the result of a node fill an input of another node (a mapping)?
 
 A mapping is refused only if no value can fit: the two schemas have no common JSON type, the result
-never has the mapped path, or the inputs never have the name. A rule that is not understood here
-allows every type.
+never has the mapped path, or the inputs never have the name. A keyword of a schema that this
+module does not evaluate counts as allowing every type.
 Reference: features.md (Inputs). Decision versions-and-schemas.
 """
 
@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from core.schemas.schema_cost import resolve_reference
 
-# The most looks (visits of schema objects) of one call of `at`, because a schema may refer to
-# itself. After this number, every type counts as possible.
+# A look is one visit of a schema object. One call of `at` takes at most this many looks, because a
+# schema may refer to itself. After that, every type counts as possible.
 LOOKS_MAX: Final = 200
 # The number of values of an `enum` that count as one look.
 _VALUES_PER_LOOK: Final = 32
@@ -42,7 +42,7 @@ def find_misfit(
         input_name: the name of the input.
 
     Returns:
-        The types at the path of the result, and the types that the input expects, as texts.
+        Two texts: what the result has at the path, and what the input expects.
     """
     taken = expected.at((input_name,))
     if not taken:
@@ -78,7 +78,8 @@ class SchemaTypes:
         if not isinstance(schema, dict):
             return _NONE if schema is False else _ALL
         if "$ref" in schema:
-            # Up to draft 7, other members beside a reference are ignored.
+            # Members beside a reference are ignored. Up to draft 7 they have no effect; in later
+            # drafts they can only allow fewer types.
             try:
                 return self._of(resolve_reference(self._root, schema["$ref"]), steps)
             except LookupError:

@@ -120,8 +120,8 @@ class WorkflowMachine:
     def step(self, event: Event) -> Decision:
         """Change the state by an event and return the decision.
 
-        Raises `IllegalTransition`, with the state unchanged, for an event that cannot happen in
-        this state.
+        Raises `IllegalTransition`, with nodes and budget unchanged, for an event that cannot happen
+        in this state.
         """
         workflow = self._workflow
         decision = workflow.begin_step(event.at_ms)

@@ -5,8 +5,8 @@ used: they cost more than the rest of a publish (decision http-edge). The steps,
 1. Choose the request id.
 2. Refuse an unknown method, and an Accept header that no reply satisfies.
 3. Recognise the caller from cached credentials.
-4. Admit the request: take a place in the caller's name.
-5. Verify a credential that is not cached, and take a place in the name of the verified caller.
+4. Admit the request: take one of the replica's places, counted under the caller.
+5. Verify a credential that is not cached; take a place that counts under the verified caller.
 6. Check the permission.
 7. Read the body.
 8. Count the call against the caller's rate limit.
@@ -120,14 +120,14 @@ class Endpoint:
                 if reply.is_lasting:
                     place.leave()  # An event stream does not count as an open request.
                     stock, what = place.admission.event_streams, "event streams are open"
-                # Any client can create DIDs. A DID that the ledger does not store counts under its
-                # address (`call.account`). Otherwise one client could take every place.
+                # Any client can create DIDs. So a DID that the ledger does not store counts under
+                # the client's address (`call.account`). Else one client could take every place.
                 place.take(stock, 1, what, call.account)
                 if scope["method"] == "HEAD":
                     reply = replace(reply, body=b"", is_stream=False)
             elif call.method == "GET" and place.holder and len(reply.body) > _PART_BYTES:
-                # Only replies to reads count: the reply to a write is always sent. A request
-                # without a holder gets a fixed text, which all requests share in memory.
+                # Only replies to reads count: the reply to a write is always sent. A request that
+                # took no place has no holder; its reply is a fixed text, which all requests share.
                 place.take(place.admission.reply_bytes, len(reply.body), "bytes of replies wait")
         except ServiceError as error:
             reply = refused(error, request_id)
@@ -181,9 +181,9 @@ class Endpoint:
             await self._recognise(scope, call, address, place)
         elif operation.method in _WITH_BODY:
             place.enter(address)
-        # Exempt operations without a scope and a body serve health checks and fixed texts. They
-        # take no place and verify no credential. So they answer while Postgres is down, and while
-        # all places are taken.
+        # Exempt operations that need no scope and take no body serve health checks and fixed texts.
+        # They take no place and verify no credential. So they answer while Postgres is down, and
+        # while all places are taken.
         if operation.single_right is not None and call.holds(operation.single_right):
             call.right = operation.single_right
         if call.right is not None:
@@ -307,7 +307,10 @@ class Endpoint:
 
 
 def _is_known_to_haproxy(call: Call) -> bool:
-    """Return whether HAProxy identifies the caller as this replica does (`haproxy_rate_limits`)."""
+    """Return whether HAProxy counts the call under the same caller as this replica.
+
+    Reference: `haproxy_rate_limits.py`.
+    """
     is_owners = call.principal is None or call.principal.rate_class != BY_ADDRESS
     return call.signed is None and is_owners
 

@@ -95,9 +95,9 @@ async def once(
 
     1. Reserve the key, or read the reply that is stored under it. A stored reply is returned only
        to the credential of the first request. For another credential of the same caller, the work
-       runs again, as after a crash. So the rights of this credential are checked, and the new reply
-       contains no secret. With `BY_REPLY_ALONE` the request is refused instead, because the work
-       would be done twice.
+       runs again, as after a crash: it checks the rights of this other credential, and its commands
+       only return their stored results. These contain no secret, so the new reply contains none.
+       With `BY_REPLY_ALONE` no command would detect the repeat, so the request is refused instead.
     2. Do the work.
     3. After a refusal, release the key, because the request changed nothing. After a failure with
        an unknown outcome, mark the key, so that a repeat does the work again.

@@ -43,7 +43,7 @@ PATH_VALUES: Final[Mapping[str, Any]] = {
     "node": Annotated[NodeName, "Name of the node."],
     "receipt": Annotated[str, text(1, DID_CHARS_MAX), "Id of the receipt, or the DID of an agent."],
     "token": Annotated[str, text(1, 64), "Token of the hook, the end of its `hookUrl`."],
-    "trace_id": TraceId,
+    "trace_id": Annotated[TraceId, "W3C trace id, the `traceId` of a workflow."],
     "key_id": Annotated[str, text(1, _KEY_ID_CHARS_MAX)],
     "machine": Annotated[
         str,
@@ -58,13 +58,15 @@ PATH_VALUES: Final[Mapping[str, Any]] = {
     # Any text is accepted: a text that is not a DID gives NOT_FOUND like an unknown DID.
     "did": Annotated[str, "The DID, raw or percent-encoded."],
 }  # fmt: skip
+# What a value identifies, if its name does not say it.
+_THINGS: Final = {"token": "hook", "audit_id": "audit entry"}
 # Values whose format is public.
 PUBLIC_FORMATS: Final = ("audit_id", "capability_id", "version")
 
 
 def thing_named(name: str) -> str:
     """Return what a name in braces identifies, such as `the workflow`."""
-    return f"the {name.removesuffix('_id')}"
+    return f"the {_THINGS.get(name, name.removesuffix('_id'))}"
 
 
 def description_of(name: str) -> str:

@@ -232,8 +232,8 @@ async def change(call: Call) -> Json:
     whole = await in_thread(call.account, len(call.body) + len(row["card"]), judged_whole)
     command = await registration(services, call.caller, whole, call.account)
     # `revision_expected` prevents lost updates: of two concurrent changes of the same card one is
-    # refused. `proof` is None: the body names the owner only for the checks, and a change must not
-    # prove ownership.
+    # refused. `proof` is None, because a change is no evidence of ownership: the owner in the body
+    # was added above, only for the checks.
     return await _committed(call, replace(command, revision_expected=row["revision"], proof=None))
 
 
@@ -283,7 +283,7 @@ async def _shown(call: Call, rows: list[RowDict]) -> list[dict[str, Any]]:
 
 
 def _named(did: str) -> dict[str, Any]:
-    """Return the first members of every reply about an agent: its DID under all its names."""
+    """Return the members that begin a reply to a write: `id`, `agentId` and `did` are the DID."""
     return {"ok": True, "success": True, "id": did, "agentId": did, "did": did}
 
 

@@ -42,12 +42,12 @@ async def set_quota(call: Call) -> Json:
     )
     outcome = await call.commit(command)
     # Without the usage: the right to set quotas is no right to read what a payer has published.
-    limits = limits_record(QuotaLimits(**outcome.result["limits"]))
+    limits = limits_record(QuotaLimits(**outcome.result["limits"])) or {}
     return {
         "success": True,
         "id": did,
         "did": did,
-        **(limits or {}),
+        **limits,
         "limits": limits,
         "setByDid": call.caller.did,
         "updatedAt": iso_time(outcome.result["updatedMs"]),
