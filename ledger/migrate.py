@@ -7,10 +7,11 @@ To upgrade without a stop, run `--phase pre` while the previous release runs. Th
 release. When no process of the previous release is left, run the phase `post`. Before `post`, the
 previous release may start again: it finds a newer schema and changes nothing.
 
-Before the migrations it creates the described tables that the schema lacks, so a new table needs no
-migration; a migration that adds a column says `ADD COLUMN IF NOT EXISTS`. After them it creates the
-function that commits batches, whose name contains the hash of its text. `post` drops the functions
-of other releases, except those that a running writer or standby holds with a shared advisory lock.
+After the migrations it creates the described tables that the schema still lacks, so a new table
+needs no migration; a migration that adds a column to a table says `ALTER TABLE IF EXISTS`. Then it
+creates the function that commits batches, whose name contains the hash of its text. `post` drops
+the functions of other releases, except those that a running writer or standby holds with a shared
+advisory lock.
 """
 
 from __future__ import annotations
@@ -102,19 +103,19 @@ def migrate(url: str, *, phase: str = "post", versions: Path | None = None) -> s
         connection.execute(sqlalchemy.text(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}"))
         connection.commit()
         missing = applied = _missing(connection, scripts)
-        current = _revision(connection)
-        if current is not None and not _is_ahead(scripts, current):
-            _create_tables(connection)
         if phase == "pre":
             applied = list(takewhile(_is_pre, missing))
         if applied:
             config.attributes["connection"] = connection
             command.upgrade(config, applied[-1].revision)
             connection.commit()
-        if not any(map(_is_pre, missing[len(applied) :])):
-            _create_function(connection)
         reached = _revision(connection) or ""
-        if phase == "post" and not _is_ahead(scripts, reached):
+        is_ahead = _is_ahead(scripts, reached)
+        if not any(map(_is_pre, missing[len(applied) :])):
+            if not is_ahead:
+                _create_tables(connection)
+            _create_function(connection)
+        if phase == "post" and not is_ahead:
             _drop_unused_functions(connection)
     engine.dispose()
     return reached
@@ -161,10 +162,13 @@ def _is_pre(script: Script) -> bool:
 def _create_tables(connection: sqlalchemy.Connection) -> None:
     """Create the described tables that the schema lacks, with the readers' right to read them."""
     known = sqlalchemy.inspect(connection).get_table_names(schema=SCHEMA)
+    driver = connection.connection.driver_connection
+    assert driver is not None
     for table in TABLES:
         if table.name not in known:
-            grant = f"GRANT SELECT ON {SCHEMA}.{table.name} TO {READER_ROLE}"
-            connection.exec_driver_sql(f"{table.ddl}\n{grant}")
+            # Not through SQLAlchemy, which would read a percent sign as a parameter.
+            driver.execute(table.ddl)
+            driver.execute(f"GRANT SELECT ON {SCHEMA}.{table.name} TO {READER_ROLE}")
     connection.commit()
 
 

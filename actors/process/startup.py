@@ -15,6 +15,7 @@ import logging
 import logging.handlers
 import resource
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +100,8 @@ def raise_file_limit() -> None:
     The default is often 1,024. An owner may have 2,048 dispatches in flight, each with a socket.
     """
     _, files_max = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (files_max, files_max))
+    with suppress(OSError, ValueError):  # a hard limit that the system has lowered since
+        resource.setrlimit(resource.RLIMIT_NOFILE, (files_max, files_max))
 
 
 def collect_rarely() -> None:

@@ -26,6 +26,7 @@ _CHECKED_MAX: Final = 10_000
 _PAGE: Final = 100
 # The most orders that are read by their keys, one request each.
 _MISSING_MAX: Final = 2_000
+_MISSING_S: Final = 60.0
 # The orders that are read by their keys at the same time.
 _READ_AT_ONCE: Final = 20
 # The largest expected difference between the clocks of both sides, and between the end of an
@@ -74,10 +75,15 @@ async def check_orders(
     ]
     if len(missing) > _MISSING_MAX:
         raise _too_many(_MISSING_MAX, " that the peer does not list")
-    for at in range(0, len(missing), _READ_AT_ONCE):
-        queries = missing[at : at + _READ_AT_ONCE]
-        for found in await asyncio.gather(*(_orders_there(client, row, one) for one in queries)):
-            there |= found
+    try:
+        async with asyncio.timeout(_MISSING_S):
+            for at in range(0, len(missing), _READ_AT_ONCE):
+                queries = missing[at : at + _READ_AT_ONCE]
+                reads = (_orders_there(client, row, query) for query in queries)
+                for found in await asyncio.gather(*reads):
+                    there |= found
+    except TimeoutError:
+        raise unusable(row, f"{len(missing)} orders not read in {_MISSING_S:.0f} s") from None
     open_ids = await open_order_ids(reader, did)  # 3
     if there.keys() - ended.keys() - open_ids:  # 4
         later = (min(end_ms, now_ms() - _SKEW_MS), now_ms() + _SKEW_MS)

@@ -135,22 +135,34 @@ async def dispatched_nodes(
     return [found.get(key) for key in asked]
 
 
+# The most attempts of a workflow that are read for a late result.
+ATTEMPTS_READ_MAX: Final = 1_000
+
+
 async def attempt_agent(
     reader: LedgerReader, workflow_id: str, name: str, number: int, *, is_verification: bool
 ) -> str | None:
     """Return the agent of an attempt or a verification that has ended, None if it is unknown.
+
+    It is found among the newest `ATTEMPTS_READ_MAX` attempts of the workflow.
 
     Args:
         workflow_id: as a canonical UUID.
         name: the name of the node.
         number: the number of the attempt or of the verification.
     """
+    newest = (
+        sql.select(attempt)
+        .where(attempt.c.workflow_id == workflow_id)
+        .order_by(attempt.c.id.desc())
+        .limit(ATTEMPTS_READ_MAX)
+        .subquery()
+    )
     rows = await reader.rows(
-        sql.select(attempt.c.agent_did).where(
-            attempt.c.workflow_id == workflow_id,
-            attempt.c.node == name,
-            attempt.c.attempt == number,
-            attempt.c.kind == ("verify" if is_verification else "primary"),
+        sql.select(newest.c.agent_did).where(
+            newest.c.node == name,
+            newest.c.attempt == number,
+            newest.c.kind == ("verify" if is_verification else "primary"),
         )
     )
     return str(rows[0]["agent_did"]) if rows else None

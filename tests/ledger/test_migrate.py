@@ -24,7 +24,8 @@ from ledger.migrate import (
     migrate,
 )
 from ledger.schema import driver_url, engine_url, metadata
-from ledger.tables.write_function import FUNCTION, lock_of
+from ledger.tables.table import Table
+from ledger.tables.write_function import FUNCTION, TABLES, lock_of
 from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.checking import connect
@@ -152,6 +153,25 @@ def test_a_described_table_that_the_schema_lacks_is_created_with_its_rights(
         for role in ("ledger_reader", "ledger_writer"):
             connection.execute(f"SET ROLE {role}")  # type: ignore[arg-type]
             connection.execute("SELECT FROM capability_price")
+
+
+def test_a_described_table_may_need_a_migration_of_its_release_and_contain_a_percent_sign(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    newer = _versions(tmp_path)
+    index = "CREATE UNIQUE INDEX agent_of_owner ON callboard.agent (did, owner_did)"
+    _migration(newer, 9001, "pre", f'op.execute("{index}")')
+    table = Table.of(
+        "agent_note",
+        "did text PRIMARY KEY CHECK (did NOT LIKE 'x%')",
+        "owner_did text",
+        "FOREIGN KEY (did, owner_did) REFERENCES callboard.agent (did, owner_did)",
+    )
+    monkeypatch.setattr("ledger.migrate.TABLES", (*TABLES, table))
+    assert migrate(database.owner_url, phase="pre", versions=newer) == "9001"
+    with connect(database.service_url) as connection:
+        connection.execute("SET ROLE ledger_reader")
+        connection.execute("SELECT FROM agent_note")
 
 
 OTHER = "callboard.commit_batch_00000000beef"

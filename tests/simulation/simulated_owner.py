@@ -138,7 +138,7 @@ class SimulatedFeeds:
         """Say so: every agent is known from the start."""
         return True
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Know who is revoked."""
         self._directory.revocations.apply_rows(self._process.world.revoking.rows())
 

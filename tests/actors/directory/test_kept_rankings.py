@@ -210,7 +210,7 @@ class Pair:
                 verifier_capability_id=self.verifying.choice(("", "", CAPABILITY, OTHER)),
                 timeout_ms=self.verifying.choice((None, None, None, 100, 60_000)),
             )
-            self.poll(looking, payer)
+            self.look(looking, payer)
             return
         if random.random() < 0.3:
             is_verifier_chosen = self.verifying.random() < 0.5
@@ -248,7 +248,7 @@ class Pair:
         self.differing += 1
         assert kept.agent_did in self.full.open_dids
 
-    def poll(self, action: SelectAgent, payer_did: str) -> None:
+    def look(self, action: SelectAgent, payer_did: str) -> None:
         """Let both answer a dry run, and compare what they say."""
         kept, full = (
             known.list_available_agents(action, self.at_ms, payer_did=payer_did)

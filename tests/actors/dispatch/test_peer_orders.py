@@ -186,7 +186,7 @@ async def scene() -> AsyncIterator[Scene]:
     paths = {
         "/v1/workflows": peer.listed,
         "/v1/workflows/publish": peer.publish,
-        "/v1/workflows/{path:.*}": peer.poll,
+        "/v1/workflows/{path:.*}": peer.look,
     }
     async with serving(paths) as url:
         try:

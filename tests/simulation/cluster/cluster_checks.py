@@ -135,7 +135,7 @@ class ClusterChecks:
         )
         self.shared += is_constant and len(calls) == limit
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Check that no member may send for a shard that another holds, whether it does or not."""
         for process in self._world.living.values():
             if process.may_send():
