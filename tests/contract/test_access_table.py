@@ -48,9 +48,9 @@ from tests.platform.deployments import RunningDeployment
 OPERATIONS: Final = all_operations()
 REFUSALS: Final = {401: "UNAUTHORIZED", 403: "INSUFFICIENT_SCOPE"}
 READ_ONLY: Final = tuple(scope for scope in DEFAULT_SCOPES if scope.endswith(":read"))
-# With the ids of another owner, where it is not 404, and not 403 for a change of an agent (agents are
-# public): what is public, what is the caller's own list or names nothing of the other's, and what
-# exists publicly but may not be changed.
+# With the ids of another owner, where it is not 404, and not 403 for a change of an agent (agents
+# are public): what is public, what is the caller's own list or names nothing of the other's, and
+# what exists publicly but may not be changed.
 OF_ANOTHER: Final = {
     "GET /v1/agents/{did}": 200,
     "GET /v1/agent/{did}": 200,
