@@ -44,7 +44,7 @@ from ledger.replies import ReplyStore
 from serve_app.api import Api, create_api
 from serve_app.callers.admission import EVENT_STREAMS_MAX, Admission
 from serve_app.callers.auth import Authenticator
-from serve_app.callers.client_address import Peers
+from serve_app.callers.client_address import ClientAddresses
 from serve_app.callers.credential_sources import sources_of
 from serve_app.callers.limits import RateLimiter
 from serve_app.http.whole_replies import serve_whole_replies
@@ -112,7 +112,7 @@ class ApiDeployment:
             PeerReader(gateway.reader),
             PeerClient(settings, gateway.reader),
             Admission(settings),
-            Peers(settings.deployment_keys),
+            ClientAddresses(settings.deployment_keys),
             model_drafts_of(settings),
             gateway.counters,
         )

@@ -34,7 +34,7 @@ from ledger.replies import ReplyStore
 from serve_app.callers.admission import Admission
 from serve_app.callers.audited_reads import AuditedReads
 from serve_app.callers.auth import Authenticator
-from serve_app.callers.client_address import Peers
+from serve_app.callers.client_address import ClientAddresses
 from serve_app.callers.limits import KeyedLocks, RateLimiter
 from serve_app.http.bodies import RequestBounds
 from serve_app.operations.agents.did_documents import DOCUMENT_BYTES_MAX, DidDocuments
@@ -63,7 +63,7 @@ class Services:
     peer_reader: PeerReader
     peer_client: PeerClient
     admission: Admission
-    peers: Peers
+    client_addresses: ClientAddresses
     # None if the settings name no language model.
     model_drafts: ModelDrafts | None = None
     # Counts of requests and refusals, for `/metrics`.

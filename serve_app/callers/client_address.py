@@ -1,11 +1,10 @@
 """Reads the client address of a request, as HAProxy reports it. Clients cannot forge it.
 
-HAProxy sets the header `PEER_HEADER` on every request, and replaces the header if the client sent
-it. The header has a token and the client's address. The address is that of the connection, or the
-address that one of `trusted_proxies` reports. The token is derived from the deployment key. So a
-client that connects directly to a replica cannot set the address. Its request counts under the
-address of its connection.
-`X-Forwarded-For` is not read here. Decision http-edge.
+HAProxy sets the header `CLIENT_ADDRESS_HEADER` on every request, and replaces the header if the
+client sent it. The header has a token and the client's address. The address is that of the
+connection, or the address that one of `trusted_proxies` reports. The token is derived from the
+deployment key. So a client that connects directly to a replica cannot set the address. Its request
+counts under the address of its connection. `X-Forwarded-For` is not read here. Decision http-edge.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import Any, Final
 
 from core.trust.deployment_keys import DeploymentKeys, KeyPurpose, derived_keys
 
-PEER_HEADER: Final = b"x-callboard-peer"
+CLIENT_ADDRESS_HEADER: Final = b"x-callboard-peer"
 UNKNOWN: Final = "unknown"
 
 _ADDRESS_CHARS_MAX: Final = 45
@@ -25,7 +24,7 @@ _ADDRESS_CHARS_MAX: Final = 45
 _IPV6_PREFIX: Final = 64
 
 
-def peer_tokens(keys: DeploymentKeys) -> tuple[str, ...]:
+def proxy_tokens(keys: DeploymentKeys) -> tuple[str, ...]:
     """Return the tokens that prove that HAProxy has set a header: 32 hex digits each.
 
     Args:
@@ -34,7 +33,7 @@ def peer_tokens(keys: DeploymentKeys) -> tuple[str, ...]:
     return tuple(key.hex()[:32] for key in derived_keys(keys, KeyPurpose.PEER_TOKEN))
 
 
-class Peers:
+class ClientAddresses:
     """Reads the client addresses of requests.
 
     Args:
@@ -42,7 +41,7 @@ class Peers:
     """
 
     def __init__(self, keys: DeploymentKeys) -> None:
-        self._prefixes = tuple(f"{token} ".encode() for token in peer_tokens(keys))
+        self._prefixes = tuple(f"{token} ".encode() for token in proxy_tokens(keys))
 
     def address_of(self, scope: Mapping[str, Any], headers: Mapping[bytes, bytes]) -> str:
         """Return the address under which a request is counted; "unknown" without an address.
@@ -50,7 +49,7 @@ class Peers:
         An IPv6 address is returned as its /64 network, because one customer usually has all
         addresses of this network.
         """
-        named = headers.get(PEER_HEADER)
+        named = headers.get(CLIENT_ADDRESS_HEADER)
         if named is not None:
             for prefix in self._prefixes:
                 if hmac.compare_digest(named[: len(prefix)], prefix):

@@ -176,7 +176,7 @@ class Endpoint:
     ) -> Reply:
         services = self._services
         operation = self._operations[scope["method"]]
-        address = call.address = services.peers.address_of(scope, call.headers)
+        address = call.address = services.client_addresses.address_of(scope, call.headers)
         if operation.scope is not None or operation.rate is not RateClass.EXEMPT:
             await self._recognise(scope, call, address, place)
         elif operation.method in _WITH_BODY:

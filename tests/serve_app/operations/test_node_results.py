@@ -26,7 +26,7 @@ from core.trust.tokens import result_id
 from ledger.operational import RateBlock
 from ledger.reads.stored import RowDict
 from serve_app.callers.admission import Admission
-from serve_app.callers.client_address import PEER_HEADER, Peers, peer_tokens
+from serve_app.callers.client_address import CLIENT_ADDRESS_HEADER, ClientAddresses, proxy_tokens
 from serve_app.callers.limits import RateLimiter
 from serve_app.http.endpoint import Endpoint
 from serve_app.operations.work.results import OPERATIONS, names_of
@@ -125,7 +125,7 @@ class Api:
             limiter=RateLimiter(SETTINGS, self.count.take),
             heartbeats=self.rows,
             admission=Admission(SETTINGS),
-            peers=Peers(KEYS),
+            client_addresses=ClientAddresses(KEYS),
         )
         self._endpoint = Endpoint(OPERATIONS, services)
 
@@ -146,8 +146,8 @@ class Api:
         ids = {"workflowId": WORKFLOW, "nodeId": node, "resultId": token}
         body = orjson.dumps({**ids, "status": "success", "result": {}, **members})
         body = body[:-1] + after + body[-1:]
-        told = peer_tokens(KEYS)[0].encode() + b" " + address.encode()
-        headers = [(PEER_HEADER, told), (b"content-type", b"application/json")]
+        told = proxy_tokens(KEYS)[0].encode() + b" " + address.encode()
+        headers = [(CLIENT_ADDRESS_HEADER, told), (b"content-type", b"application/json")]
         before = self.rows.read.total()
         path = "/v1/workflows/nodeResult"
         status, _ = await request(self._endpoint, "POST", path, body, headers=headers)
