@@ -98,6 +98,8 @@ def money_agents(owner_did: str) -> sql.Select[Any]:
     return sql.select(found.subquery().c.did)
 
 
+# The kinds of the entries that give a payment back after a dispute.
+REFUND_KINDS: Final = ("refund", "fee_refund", "stake_refund")
 _OWNER: Final = f"""
 SELECT a.owner_did, {IS_OWNERS}, (
     SELECT coalesce(sum(e.amount), 0)::bigint
@@ -107,7 +109,7 @@ SELECT a.owner_did, {IS_OWNERS}, (
 FROM callboard.agent a WHERE a.did = %(did)s
 """
 # The sum of the payments to an agent that are under an open dispute, less their refunds.
-_DISPUTED: Final = """
+_DISPUTED: Final = f"""
 WITH own AS (SELECT id FROM callboard.account WHERE address = 'wallet:' || %(did)s),
 paid AS (
     SELECT DISTINCT e.workflow_id, e.node_id, e.amount
@@ -120,7 +122,7 @@ paid AS (
 )
 SELECT coalesce(sum(p.amount - coalesce((
     SELECT sum(r.amount) FROM callboard.entry r JOIN own ON own.id = r.debit_account_id
-    WHERE r.kind IN ('refund', 'fee_refund', 'stake_refund')
+    WHERE r.kind IN {REFUND_KINDS}
         AND r.workflow_id = p.workflow_id AND r.node_id = p.node_id), 0)), 0)::bigint AS micro
 FROM paid p
 """
@@ -335,7 +337,7 @@ async def wallet_entries(
 # Conditions of entries, spelled as in partial indexes. Protocol fees are not in the index of
 # credits, so entries into the fee account are left out.
 _CAME_BACK: Final = sql.literal_column(
-    "callboard.entry.kind IN ('refund', 'fee_refund', 'stake_refund', 'stake_slash')", sql.Boolean
+    f"callboard.entry.kind IN {(*REFUND_KINDS, 'stake_slash')}", sql.Boolean
 )
 _IS_NO_FEE: Final = entry.c.kind != sql.literal_column("'protocol_fee'")
 

@@ -14,7 +14,7 @@ import sqlalchemy as sql
 
 from core.market.invoice import BPS, INVOICE_FEE_BPS
 from core.money import MICRO_PER_CENT
-from ledger.features.invoices import REFUND_KINDS
+from ledger.features.accounts import REFUND_KINDS
 from ledger.reads.stored import RowDict
 from ledger.schema import typed
 

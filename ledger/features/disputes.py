@@ -21,7 +21,7 @@ from core.money import credits_text
 from core.records.audit import AuditEventType
 from ledger.authority import AuthorizedCommand
 from ledger.connections.connect import fetch
-from ledger.features.accounts import money_agents
+from ledger.features.accounts import REFUND_KINDS, money_agents
 from ledger.features.stakes import Guilt, slash_guilty, stake_accounts
 from ledger.reads.reader import LedgerReader, RowDict
 from ledger.schema import dispute, feedback
@@ -95,7 +95,6 @@ def feedback_key(workflow_id: str, agent_did: str) -> str:
 # writer reads them directly before it plans the decision, so no other command can change them in
 # between.
 
-_REFUNDS: Final = "e.kind IN ('refund', 'fee_refund', 'stake_refund')"
 _DISPUTE: Final = """
 SELECT d.status, d.workflow_id::text, d.complainant_did, d.respondent_did, d.node_id,
     d.dispute_type, w.payer_did
@@ -121,7 +120,7 @@ LEFT JOIN (
     SELECT e.node_id,
         sum(e.amount) FILTER (WHERE e.kind <> 'fee_refund')::bigint AS agent,
         sum(e.amount) FILTER (WHERE e.kind = 'fee_refund')::bigint AS fee
-    FROM callboard.entry e WHERE e.workflow_id = %(workflow)s::uuid AND {_REFUNDS}
+    FROM callboard.entry e WHERE e.workflow_id = %(workflow)s::uuid AND e.kind IN {REFUND_KINDS}
     GROUP BY e.node_id
 ) r ON r.node_id = p.node_id
 ORDER BY p.first_id

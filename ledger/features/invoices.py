@@ -18,6 +18,7 @@ from core.records.audit import AuditEventType
 from core.timestamps import iso_ms
 from ledger.authority import AuthorizedCommand
 from ledger.connections.connect import fetch
+from ledger.features.accounts import REFUND_KINDS
 from ledger.reads.reader import LedgerReader, RowDict
 from ledger.schema import invoice
 from ledger.tables.money_tables import INVOICE_LINES, INVOICES, SETTLED_INVOICES, VOIDED_LINES
@@ -85,7 +86,6 @@ _ENTRIES_MAX: Final = 2 * LINES_MAX + 1
 _REACH_BACK_MS: Final = 31 * 86_400_000
 _REACH_AHEAD_MS: Final = 86_400_000
 
-REFUND_KINDS: Final = ("refund", "fee_refund", "stake_refund")
 _REFUNDS: Final = f"e.kind IN {REFUND_KINDS}"
 _NOT_INVOICED: Final = (
     "NOT EXISTS (SELECT 1 FROM callboard.invoice_line l"

@@ -23,8 +23,8 @@ from core.records.api.review import (
 )
 from core.timestamps import iso_ms
 from core.trust.access import ADMIN
+from ledger.features.accounts import REFUND_KINDS
 from ledger.features.invoices import (
-    REFUND_KINDS,
     CreateInvoice,
     SettleInvoice,
     invoice_row,
