@@ -10,7 +10,7 @@ import pytest
 from core.errors import ErrorCode, ServiceError
 from core.market.pricing import FixedPrice
 from ledger.features.agent_live import Heartbeat, LivenessStore
-from ledger.features.directory import KINDS, LIVE, DirectoryTail, Look, Since
+from ledger.features.directory import KINDS, LIVE, DirectoryChanges, DirectoryTail, Since
 from ledger.features.prices import SetPrice
 from ledger.writer.store import LedgerStore
 from tests.conftest import Database
@@ -38,12 +38,12 @@ def price(capability_id: str = "cap.x.v1", micro: int = CREDIT) -> SetPrice:
     )
 
 
-def seen(look: Look) -> Since:
+def seen(look: DirectoryChanges) -> Since:
     """Return what a follower has seen that has made use of a look."""
     return {name: value for kind in KINDS for name, value in look.since(kind).items()}
 
 
-def changed(look: Look) -> list[str]:
+def changed(look: DirectoryChanges) -> list[str]:
     """Return the kinds that have changed."""
     return [kind.name for kind in KINDS if look.has_changed(kind)]
 

@@ -26,7 +26,7 @@ PARTS = (
     "peer_reader",
     "peer_client",
     "admission",
-    "peers",
+    "client_addresses",
 )
 
 

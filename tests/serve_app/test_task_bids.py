@@ -32,9 +32,9 @@ class Rows:
         """The rows themselves."""
         return self
 
-    async def rows(self, query: Any) -> list[RowDict]:
+    async def rows(self, query: Any, _values: Any = None) -> list[RowDict]:
         """Return the workflow's id, and no agents that may bid."""
-        if isinstance(query, sql.CompoundSelect):
+        if isinstance(query, sql.TextClause):
             self.read.append("bidders")
             return []
         (table,) = query.get_final_froms()

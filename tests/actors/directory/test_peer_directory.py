@@ -312,10 +312,10 @@ def test_the_failure_says_why_each_peer_did_not_get_the_node() -> None:
     known.note_declined(clearing("full"), 5_000, AT_MS)
     told = failure(known)
     assert told.code is NodeErrorCode.NO_CANDIDATE and not told.is_temporary
-    assert "4 peers offer it (4 to which the inputs may not leave" in told.message
+    assert "4 peers offer it (4 not allowed to receive the inputs" in told.message
     assert "settings.federate" in told.message and "allow_region" in told.message
     told = failure(known, region="us", price_max_micro=50)
-    assert "2 to which the inputs may not leave" in told.message
+    assert "2 not allowed to receive the inputs" in told.message
     assert "1 full" in told.message and "1 too dear" in told.message and told.is_temporary
     known.subnets.apply_rows(
         [subnet("s", PAYER, policies=({"type": "deny_region", "region": "us"},))]

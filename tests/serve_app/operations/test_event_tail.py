@@ -20,7 +20,7 @@ import sqlalchemy as sql
 from core.errors import ErrorCode, ServiceError
 from ledger.features.tasks import SettleTask, settle_task_key
 from ledger.reads import event_entries
-from ledger.reads.event_entries import Asked
+from ledger.reads.event_entries import RequestedEntries
 from ledger.reads.reader import LedgerReader
 from ledger.writer.store import LedgerStore
 from serve_app.operations.streams import event_tail
@@ -89,7 +89,7 @@ class Scene:
         self, after: int = 0, *, party: str | None = None, until: str | None = None, **shown: Any
     ) -> Reader:
         permitted: Callable[[], Awaitable[bool]] = shown.pop("is_permitted", is_permitted)
-        asked = Asked(until, party)
+        asked = RequestedEntries(until, party)
         stream = EventStream(
             tail=self.tail, after=after, is_permitted=permitted, asked=asked, **shown
         )
