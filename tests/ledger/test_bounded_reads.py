@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import orjson
+import pytest
 
-from ledger.features.workflow_reads import have_ended
+from core.workflow.events import AttemptFinished
+from ledger.features.workflow_reads import attempt_agent, have_ended
 from ledger.reads.reader import LedgerReader
 from ledger.writer.store import LedgerStore
-from tests.ledger.making import AT, CREDIT, Flow, card, new_id
+from tests.conftest import Database
+from tests.ledger.checking import connect
+from tests.ledger.making import AGENT, AT, CREDIT, Flow, card, new_id
 
 
 async def test_a_page_of_agents_ends_with_the_card_that_passes_its_bytes(
@@ -121,3 +125,23 @@ async def test_ends_are_told_for_many_workflows_at_once(
     unknown = new_id()
     asked = [running.id, over.id, unknown, running.id]
     assert await have_ended(reader, asked) == [False, True, True, False]
+
+
+async def test_the_agent_of_a_late_result_is_found_among_the_newest_attempts_only(
+    store: LedgerStore, reader: LedgerReader, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each late result read all 30,001 attempts of its workflow."""
+    monkeypatch.setattr("ledger.features.workflow_reads.ATTEMPTS_READ_MAX", 3)
+    flow = Flow(hold=CREDIT)
+    ended = [AttemptFinished("a", 1, AGENT, "timeout", AT, AT)]
+    await store.commit([flow.publish(), flow.advance(*ended)], AT)
+    for later, expected in ((2, AGENT), (1, None)):
+        with connect(database.superuser_url) as connection:
+            connection.execute(
+                "INSERT INTO callboard.attempt (workflow_id, node, attempt, kind, agent_did,"
+                " outcome, started_ms, completed_ms) SELECT %s::uuid, 'n', n, 'primary', 'did:x:x',"
+                " 'error', 1, 1 FROM generate_series(1, %s) n",
+                (flow.id, later),
+            )
+        found = await attempt_agent(reader, flow.id, "a", 1, is_verification=False)
+        assert found == expected
